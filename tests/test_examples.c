@@ -1,0 +1,304 @@
+// Both examples under every kind of shortage: each allocation failing in turn, every array size, every alignment, and an
+// allocator that fails from the moment at which everything is compiled.
+#include "../nttrain.h"
+#include "tap.h"
+#include <limits.h>
+#include <stdlib.h>
+#define NT_EXAMPLE_NO_MAIN
+#include "../examples/digits.c"
+#include "../examples/xor.c"
+
+enum { ARRAY = 1 << 20, GUARD = 1024 };
+
+// What the tests want to know of a run, the same for both examples.
+typedef struct outcome {
+    int failed;
+    uint64_t bits; // of everything that was learned
+    size_t peak, lower_bound;
+    nt_memory_use memory;
+    char error[640];
+} outcome;
+
+typedef struct example {
+    const char *name;
+    void (*run)(const nt_tape_desc *desc, int steps, outcome *o);
+    int steps;        // a short run
+    size_t size_step; // between array sizes
+} example;
+
+static digits_data images;
+
+static uint64_t hash_of(const void *data, size_t size) {
+    const unsigned char *bytes = (const unsigned char *)data;
+    uint64_t hash = 14695981039346656037u;
+    for (size_t i = 0; i < size; i++) hash = (hash ^ bytes[i]) * 1099511628211u;
+    return hash;
+}
+
+static void run_xor(const nt_tape_desc *desc, int steps, outcome *o) {
+    xor_result r;
+    memset(o, 0, sizeof *o);
+    o->failed = xor_main(desc, steps, &r);
+    o->bits = hash_of(r.answer, sizeof r.answer);
+    o->peak = r.plan.peak;
+    o->lower_bound = r.plan.lower_bound;
+    o->memory = r.memory;
+    memcpy(o->error, r.error, sizeof o->error);
+}
+
+static void run_digits(const nt_tape_desc *desc, int steps, outcome *o) {
+    digits_options options = { &images, 1, steps > 0, steps, 48, NULL, 0, NULL };
+    digits_result r;
+    memset(o, 0, sizeof *o);
+    o->failed = digits_train(desc, &options, &r);
+    o->bits = r.checksum ^ hash_of(&r.accuracy, sizeof r.accuracy);
+    o->peak = r.plan.peak;
+    o->lower_bound = r.plan.lower_bound;
+    o->memory = r.memory;
+    memcpy(o->error, r.error, sizeof o->error);
+}
+
+static unsigned char array[GUARD + 64 + 64 + ARRAY + GUARD];
+
+// An array at the given distance from a multiple of 64, full of rubbish, with a guard on both sides.
+static unsigned char *fresh_array(size_t size, size_t misalignment) {
+    unsigned char *start = array + GUARD + (64 - (uintptr_t)(array + GUARD) % 64) % 64 + misalignment;
+    memset(start - GUARD, 0xA5, size + 2 * GUARD);
+    return start;
+}
+
+static int guards_hold(const unsigned char *start, size_t size) {
+    for (size_t i = 0; i < GUARD; i++) {
+        if (start[size + i] != 0xA5 || *(start - GUARD + i) != 0xA5) return 0;
+    }
+    return 1;
+}
+
+static int run_in_array(const example *e, size_t size, size_t misalignment, outcome *o) {
+    nt_tape_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.memory = fresh_array(size, misalignment);
+    desc.memory_size = size;
+    e->run(&desc, e->steps, o);
+    int held = guards_hold((const unsigned char *)desc.memory, size);
+    if (!held) tap_note("%s wrote outside of an array of %zu bytes", e->name, size);
+    return held;
+}
+
+// An allocator that counts, checks and fails on command.
+typedef struct failing {
+    long calls, fail_from, fail_until; // calls with these numbers give NULL
+    size_t live;
+    int wrong;                         // a release of other bytes than were asked for
+} failing;
+
+typedef struct block { void *raw; size_t bytes; } block; // right before what the caller gets
+
+static void *failing_allocate(void *user, size_t bytes, size_t alignment) {
+    failing *f = (failing *)user;
+    long call = f->calls++;
+    if (call >= f->fail_from && call < f->fail_until) return NULL;
+    if (alignment == 0 || (alignment & (alignment - 1)) != 0) f->wrong = 1;
+    if (alignment < sizeof(block)) alignment = sizeof(block);
+    unsigned char *raw = (unsigned char *)malloc(bytes + 2 * alignment);
+    if (!raw) return NULL;
+    unsigned char *given = raw + alignment + (alignment - (uintptr_t)raw % alignment) % alignment;
+    block header = { raw, bytes };
+    memcpy(given - sizeof header, &header, sizeof header);
+    memset(given, 0xA5, bytes); // nothing may rely on zeros
+    f->live += bytes;
+    return given;
+}
+
+static void failing_release(void *user, void *pointer, size_t bytes) {
+    failing *f = (failing *)user;
+    block header;
+    if (!pointer) return;
+    memcpy(&header, (unsigned char *)pointer - sizeof header, sizeof header);
+    if (header.bytes != bytes) f->wrong = 1;
+    f->live -= header.bytes;
+    free(header.raw);
+}
+
+static void run_failing(const example *e, failing *f, int steps, outcome *o) {
+    nt_tape_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.allocator.user = f;
+    desc.allocator.allocate = failing_allocate;
+    desc.allocator.release = failing_release;
+    e->run(&desc, steps, o);
+}
+
+// Decimal, with or without a comma at every thousand.
+static int names_number(const char *text, size_t number) {
+    char plain[32], grouped[48];
+    int n = snprintf(plain, sizeof plain, "%zu", number), to = 0;
+    for (int i = 0; i < n; i++) {
+        if (i && (n - i) % 3 == 0) grouped[to++] = ',';
+        grouped[to++] = plain[i];
+    }
+    grouped[to] = 0;
+    return strstr(text, plain) != NULL || strstr(text, grouped) != NULL;
+}
+
+// An end that is clean: the right bits, or an error with a reason.
+static int ended_well(const outcome *o, uint64_t bits) {
+    return o->failed ? o->error[0] != 0 : o->bits == bits;
+}
+
+static void check_allocations(const example *e, uint64_t bits) {
+    for (int for_ever = 0; for_ever <= 1; for_ever++) {
+        long n = 0, failures = 0, calls = 1;
+        int good = 1;
+        for (; n < calls && good; n++) {
+            failing f = { 0, n, for_ever ? LONG_MAX : n + 1, 0, 0 };
+            outcome o;
+            run_failing(e, &f, e->steps, &o);
+            good = ended_well(&o, bits) && f.live == 0 && !f.wrong;
+            failures += o.failed;
+            if (f.calls > calls) calls = f.calls;
+            if (!good) tap_note("allocation %ld: failed %d, live %zu, wrong %d: %s", n, o.failed, f.live, f.wrong, o.error);
+        }
+        tap_ok(good && failures > 0, "%s: each allocation fails %s (%ld of %ld stop it)", e->name, for_ever ? "for ever" : "once", failures, n);
+    }
+}
+
+static void check_running_allocates_nothing(const example *e) {
+    failing compiled = { 0, LONG_MAX, LONG_MAX, 0, 0 }, f = { 0, 0, LONG_MAX, 0, 0 };
+    outcome o, later;
+    run_failing(e, &compiled, 0, &o);
+    f.fail_from = compiled.calls;
+    run_failing(e, &f, 20, &later);
+    tap_ok(!o.failed && !later.failed && f.calls == compiled.calls, "%s: runs work with an allocator that fails after compiling", e->name);
+    if (later.failed) tap_note("%s", later.error);
+}
+
+static void check_sizes(const example *e, const outcome *ample) {
+    const size_t least = ample->memory.total_least, total = ample->memory.total;
+    outcome o;
+    int good = 1;
+    long sizes = 0;
+    for (size_t size = nt_tape_size_min(); size < least && good; size += e->size_step, sizes++) {
+        good = run_in_array(e, size, 0, &o) && o.failed && o.error[0];
+        if (!good) tap_note("%zu bytes: failed %d: %s", size, o.failed, o.error);
+    }
+    tap_ok(good && sizes > 0, "%s: %ld array sizes below %zu bytes give an error", e->name, sizes, least);
+    good = 1;
+    for (size_t size = least; size < total && good; size += e->size_step) {
+        good = run_in_array(e, size, 0, &o) && !o.failed && o.bits == ample->bits;
+        if (!good) tap_note("%zu bytes: failed %d: %s", size, o.failed, o.error);
+    }
+    tap_ok(good, "%s: array sizes between the least and the full plan give the same bits", e->name);
+    tap_ok(run_in_array(e, total, 0, &o) && !o.failed && o.bits == ample->bits, "%s: an array of total (%zu bytes) works", e->name, total);
+    if (o.failed) tap_note("%s", o.error);
+    tap_ok(run_in_array(e, least, 0, &o) && !o.failed && o.bits == ample->bits, "%s: an array of total_least (%zu bytes) works", e->name, least);
+    if (o.failed) tap_note("%s", o.error);
+    tap_ok(o.memory.total_least == least, "%s: and says the same total_least", e->name);
+    tap_ok(run_in_array(e, least - 1, 0, &o) && o.failed && names_number(o.error, least), "%s: one byte less fails and names %zu", e->name, least);
+    if (!o.failed || !names_number(o.error, least)) tap_note("failed %d: %s", o.failed, o.error);
+    good = 1;
+    for (size_t size = 0; size < nt_tape_size_min() && good; size++) good = run_in_array(e, size, 0, &o) && o.failed && o.error[0];
+    tap_ok(good, "%s: no tape opens below nt_tape_size_min (%zu bytes)", e->name, nt_tape_size_min());
+}
+
+static void check_alignments(const example *e, const outcome *ample) {
+    int good = 1;
+    outcome o;
+    for (size_t k = 0; k < 64 && good; k++) {
+        good = run_in_array(e, ample->memory.total_least, k, &o) && !o.failed && o.bits == ample->bits;
+        if (!good) tap_note("at alignment %zu: failed %d: %s", k, o.failed, o.error);
+    }
+    tap_ok(good, "%s: total_least holds at all 64 alignments of the array", e->name);
+    good = 1;
+    for (size_t k = 0; k < 64 && good; k++) {
+        good = run_in_array(e, ample->memory.total_least - 1, k, &o) && o.failed && names_number(o.error, ample->memory.total_least);
+        if (!good) tap_note("at alignment %zu: failed %d: %s", k, o.failed, o.error);
+    }
+    tap_ok(good, "%s: one byte less fails at all 64 alignments", e->name);
+}
+
+static void check_example(const example *e) {
+    outcome ample, again, heap;
+    int held = run_in_array(e, ARRAY, 0, &ample);
+    tap_ok(held && !ample.failed, "%s: runs in an array of 1 MiB", e->name);
+    if (ample.failed) {
+        tap_note("%s", ample.error);
+        return;
+    }
+    tap_ok(ample.memory.total <= ARRAY && ample.memory.total_least <= ample.memory.total, "%s: total_least %zu <= total %zu <= 1 MiB", e->name,
+           ample.memory.total_least, ample.memory.total);
+    tap_ok((double)ample.peak <= 1.02 * (double)ample.lower_bound, "%s: peak %zu is within 1.02 of the lower bound %zu", e->name, ample.peak,
+           ample.lower_bound);
+    run_in_array(e, ARRAY, 1, &again);
+    tap_ok(!again.failed && again.bits == ample.bits, "%s: the same bits twice", e->name);
+    e->run(NULL, e->steps, &heap);
+    tap_ok(!heap.failed && heap.bits == ample.bits, "%s: the same bits with malloc", e->name);
+    if (heap.failed) tap_note("%s", heap.error);
+    check_allocations(e, ample.bits);
+    check_running_allocates_nothing(e);
+    check_sizes(e, &ample);
+    check_alignments(e, &ample);
+}
+
+static void check_xor_learns(void) {
+    xor_result r;
+    int failed = xor_main(NULL, 300, &r), right = 1;
+    for (int i = 0; i < 4; i++) right = right && (r.answer[i] > 0.5f) == (i == 1 || i == 2) && (r.answer[i] > 0.9f || r.answer[i] < 0.1f);
+    tap_ok(!failed && right, "xor: learned (%.3f %.3f %.3f %.3f)", (double)r.answer[0], (double)r.answer[1], (double)r.answer[2], (double)r.answer[3]);
+    if (failed) tap_note("%s", r.error);
+}
+
+// A few epochs; the README's accuracies are those of EPOCHS.
+static void check_digits_learn(void) {
+    const digits_options options = { &images, 1, 4, BATCHES, TEST, NULL, 0, NULL };
+    nt_tape_desc desc;
+    digits_result r;
+    memset(&desc, 0, sizeof desc);
+    desc.memory = fresh_array(ARRAY, 0);
+    desc.memory_size = ARRAY;
+    int failed = digits_train(&desc, &options, &r);
+    tap_ok(!failed && r.accuracy >= 0.9, "digits: test accuracy %.4f after four epochs", r.accuracy);
+    if (failed) tap_note("%s", r.error);
+}
+
+// The files are read with each allocation failing, too.
+static void check_loading(const char *folder) {
+    static digits_data copy;
+    char error[640];
+    long calls = 1;
+    int good = 1, failed = 1;
+    for (long n = 0; n <= calls && good; n++) {
+        failing f = { 0, n, n + 1, 0, 0 };
+        nt_tape_desc desc;
+        memset(&desc, 0, sizeof desc);
+        desc.allocator.user = &f;
+        desc.allocator.allocate = failing_allocate;
+        desc.allocator.release = failing_release;
+        failed = digits_load(&desc, folder, &copy, error, sizeof error);
+        good = f.live == 0 && !f.wrong && (failed ? error[0] != 0 : memcmp(&copy, &images, sizeof copy) == 0);
+        if (f.calls > calls) calls = f.calls;
+        if (!good) tap_note("allocation %ld: failed %d, live %zu, wrong %d: %s", n, failed, f.live, f.wrong, error);
+    }
+    tap_ok(good && !failed, "digits: each allocation of loading fails (%ld)", calls);
+    failed = digits_load(NULL, "no such folder/", &copy, error, sizeof error);
+    tap_ok(failed && strstr(error, "no such folder") != NULL, "digits: a missing file is named: %s", error);
+}
+
+int main(int argc, char **argv) {
+    static const example examples[] = { { "xor", run_xor, 3, 8 }, { "digits", run_digits, 2, 4093 } };
+    const char *folders[] = { argc > 1 ? argv[1] : "", "../examples/data/", "examples/data/", "../../examples/data/" };
+    char error[640];
+    const char *folder = NULL;
+    for (int i = 0; i < 4 && !folder; i++) {
+        if (digits_load(NULL, folders[i], &images, error, sizeof error) == 0) folder = folders[i];
+    }
+    if (!tap_ok(folder != NULL, "digits: the images are found")) {
+        tap_note("%s", error);
+        return tap_end();
+    }
+    check_xor_learns();
+    check_digits_learn();
+    check_loading(folder);
+    for (int i = 0; i < 2; i++) check_example(&examples[i]);
+    return tap_end();
+}
