@@ -152,7 +152,7 @@ typedef struct nt_params { int count; nt_tensor **items; } nt_params;
 // NT_LIST(a, b, c): a list that lives as long as the enclosing expression (C++) or block (C).
 #ifdef __cplusplus
 } // extern "C"
-template <class T, int N> struct nti_items { T items[N]; };
+template <class T, size_t N> struct nti_items { T items[N]; };
 extern "C" {
 #define NT_LIST(...) (nt_params{ NTI_COUNT(__VA_ARGS__), nti_items<nt_tensor *, NTI_COUNT(__VA_ARGS__)>{ { __VA_ARGS__ } }.items })
 #else
@@ -1357,6 +1357,7 @@ typedef struct nti_row {
     nt_tensor *(*jvp)(nt_tensor *y, nt_tensor **x, nt_tensor **t);     // t[k] NULL: zero; NULL result: zero
     nt_tensor *(*vjp)(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k);
     nt_tensor *(*decompose)(nt_tensor *y, nt_tensor **x);              // the same value out of simpler operations
+    nt_tensor *(*sample)(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed); // tests: the operation on random operands
 } nti_row;
 
 static const nti_row *nti_row_of(int op);
@@ -1449,23 +1450,8 @@ static nt_tensor *nti_record2(int op, nt_tensor *x, nt_tensor *y) {
     in[0] = x, in[1] = y;
     return x && y ? nti_record(x->tape, op, in, 2, NULL, 0, NULL, 0) : NULL;
 }
-
-static nt_tensor *nti_record3(int op, nt_tensor *x, nt_tensor *y, nt_tensor *z) {
-    nt_tensor *in[3];
-    in[0] = x, in[1] = y, in[2] = z;
-    return x && y && z ? nti_record(x->tape, op, in, 3, NULL, 0, NULL, 0) : NULL;
-}
 // >>keys
-// Keys of random numbers and their derivation: Threefry-2x32 as in JAX (the "partitionable" layout, its default since 0.5). The public part, to be
-// declared beside nt_key_value:
-//
-//     // A key from a seed: {high word, low word}. JAX with its 32-bit integers reduces a seed to 32 bits first, so for the same key as jax.random.key(seed)
-//     // pass a seed below 2^32 (JAX's seed -1 is nt_key(4294967295)); with jax_enable_x64 the keys agree for every seed.
-//     NT_API nt_key_value nt_key(uint64_t seed);
-//     NT_API nt_key_value nt_key_fold_in(nt_key_value key, uint32_t data);                 // jax.random.fold_in
-//     NT_API nt_key_value nt_key_split(nt_key_value key, int64_t n, int64_t i);            // jax.random.split(key, n)[i]; does not depend on n
-//     // The key that flax derives for the count-th request (from 1) of one collection in the module at a path such as "A/B/Dense_0".
-//     NT_API nt_key_value nt_key_flax(nt_key_value key, const char *path, uint32_t count);
+// Keys of random numbers and their derivation: Threefry-2x32 as in JAX (the "partitionable" layout, its default since 0.5).
 
 static uint32_t nti_rotate(uint32_t x, int by) { return (x << by) | (x >> (32 - by)); }
 
@@ -1510,7 +1496,8 @@ typedef struct nti_sha1 {
 static void nti_sha1_block(nti_sha1 *s) {
     uint32_t w[16], a = s->h[0], b = s->h[1], c = s->h[2], d = s->h[3], e = s->h[4];
     for (int i = 0; i < 16; i++)
-        w[i] = (uint32_t)s->block[4 * i] << 24 | (uint32_t)s->block[4 * i + 1] << 16 | (uint32_t)s->block[4 * i + 2] << 8 | s->block[4 * i + 3];
+        w[i] = (uint32_t)s->block[4 * i] << 24 | (uint32_t)s->block[4 * i + 1] << 16 | (uint32_t)s->block[4 * i + 2] << 8 |
+               s->block[4 * i + 3];
     for (int i = 0; i < 80; i++) {
         uint32_t f, k;
         if (i >= 16)
@@ -1575,7 +1562,8 @@ NT_API nt_key_value nt_key_flax(nt_key_value key, const char *path, uint32_t cou
 // >>random numbers
 // What a pass gives: the hash of a run of indices, and numbers made of random bits.
 typedef struct nti_random_table {
-    // words of indices first .. first + n - 1: high and low, or with high NULL their xor, which is JAX's 32 random bits; the f32 pass only
+    // words of indices first .. first + n - 1: high and low, or with high NULL their xor, which is JAX's 32 random bits;
+    // the f32 pass only
     void (*hash)(nt_key_value key, uint64_t first, size_t n, uint32_t *high, uint32_t *low);
     // in place: random bits (u32 or u64) to uniform floats of the same size in [lo, hi)
     void (*uniform)(void *bits, size_t n, double lo, double hi);
@@ -1613,9 +1601,9 @@ typedef struct nti_random_table {
 #define NTI_DISPATCH 0
 #endif
 // >>maps
-// Elementwise maps: one function type for all of them, one list of their names, one table of functions for each dtype. The arrays are
-// contiguous; out may be identical to any input of the same element size. The floating ones are in the pass (vector mathematics), the integer ones
-// under "integers"; an empty entry means that the dtype has no such map.
+// Elementwise maps: one function type for all of them, one list of their names, one table of functions for each dtype. The
+// arrays are contiguous; out may be identical to any input of the same element size. The floating ones are in the pass
+// (vector mathematics), the integer ones under "integers"; an empty entry means that the dtype has no such map.
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #elif defined(__wasm_simd128__)
@@ -1635,29 +1623,32 @@ enum { NTI_TO_SAME, NTI_TO_BOOL };   // dtype of a map's result
 
 // X(NAME, name, inputs, result). Attributes stand behind the name.
 #define NTI_FLOAT_MAPS(X) \
-    X(COPY, copy, 1, SAME) X(NEG, neg, 1, SAME) X(ABS, abs, 1, SAME) X(SIGN, sign, 1, SAME) \
-    X(EXP, exp, 1, SAME) X(EXP2, exp2, 1, SAME) X(EXPM1, expm1, 1, SAME) X(LOG, log, 1, SAME) X(LOG2, log2, 1, SAME) X(LOG1P, log1p, 1, SAME) \
-    X(SQRT, sqrt, 1, SAME) X(RSQRT, rsqrt, 1, SAME) X(CBRT, cbrt, 1, SAME) X(SIN, sin, 1, SAME) X(COS, cos, 1, SAME) X(TAN, tan, 1, SAME) \
-    X(ASIN, asin, 1, SAME) X(ACOS, acos, 1, SAME) X(ATAN, atan, 1, SAME) X(SINH, sinh, 1, SAME) X(COSH, cosh, 1, SAME) X(TANH, tanh, 1, SAME) \
-    X(ASINH, asinh, 1, SAME) X(ACOSH, acosh, 1, SAME) X(ATANH, atanh, 1, SAME) X(ERF, erf, 1, SAME) X(ERFC, erfc, 1, SAME) \
-    X(ERF_INV, erf_inv, 1, SAME) X(LGAMMA, lgamma, 1, SAME) X(POLYGAMMA, polygamma /* order */, 1, SAME) \
-    X(SIGMOID, sigmoid, 1, SAME) X(LOG_SIGMOID, log_sigmoid, 1, SAME) X(SOFTPLUS, softplus, 1, SAME) X(RELU, relu, 1, SAME) \
-    X(SILU, silu, 1, SAME) X(GELU, gelu, 1, SAME) X(GELU_TANH, gelu_tanh, 1, SAME) \
-    X(SILU_GRAD, silu_grad, 1, SAME) X(GELU_GRAD, gelu_grad, 1, SAME) X(GELU_TANH_GRAD, gelu_tanh_grad, 1, SAME) \
-    X(SQUARE, square, 1, SAME) X(RECIPROCAL, reciprocal, 1, SAME) X(FLOOR, floor, 1, SAME) X(CEIL, ceil, 1, SAME) X(TRUNC, trunc, 1, SAME) \
-    X(ROUND, round, 1, SAME) X(LEAKY_RELU, leaky_relu /* slope */, 1, SAME) X(ELU, elu /* alpha */, 1, SAME) \
-    X(ADD_SCALAR, add_scalar /* addend */, 1, SAME) X(SCALE, scale /* factor */, 1, SAME) X(POW_SCALAR, pow_scalar /* exponent */, 1, SAME) \
-    X(CLAMP, clamp /* lo, hi */, 1, SAME) X(IS_FINITE, is_finite, 1, BOOL) X(IS_NAN, is_nan, 1, BOOL) \
-    X(ADD, add, 2, SAME) X(SUB, sub, 2, SAME) X(MUL, mul, 2, SAME) X(DIV, div, 2, SAME) X(POW, pow, 2, SAME) X(MAX, max, 2, SAME) \
-    X(MIN, min, 2, SAME) X(ATAN2, atan2, 2, SAME) X(HYPOT, hypot, 2, SAME) X(LOGADDEXP, logaddexp, 2, SAME) X(COPYSIGN, copysign, 2, SAME) \
-    X(REM, rem, 2, SAME) X(MOD, mod, 2, SAME) X(RELU_GRAD, relu_grad, 2, SAME) \
-    X(EQ, eq, 2, BOOL) X(NE, ne, 2, BOOL) X(LT, lt, 2, BOOL) X(LE, le, 2, BOOL) X(GT, gt, 2, BOOL) X(GE, ge, 2, BOOL) \
-    X(SELECT, select /* bool, x, y */, 3, SAME) X(FMA, fma /* a b + c, rounded twice */, 3, SAME)
+    X(COPY, copy, 1, SAME) X(NEG, neg, 1, SAME) X(ABS, abs, 1, SAME) X(SIGN, sign, 1, SAME) X(EXP, exp, 1, SAME) \
+    X(EXP2, exp2, 1, SAME) X(EXPM1, expm1, 1, SAME) X(LOG, log, 1, SAME) X(LOG2, log2, 1, SAME) X(LOG1P, log1p, 1, SAME) \
+    X(SQRT, sqrt, 1, SAME) X(RSQRT, rsqrt, 1, SAME) X(CBRT, cbrt, 1, SAME) X(SIN, sin, 1, SAME) X(COS, cos, 1, SAME) \
+    X(TAN, tan, 1, SAME) X(ASIN, asin, 1, SAME) X(ACOS, acos, 1, SAME) X(ATAN, atan, 1, SAME) X(SINH, sinh, 1, SAME) \
+    X(COSH, cosh, 1, SAME) X(TANH, tanh, 1, SAME) X(ASINH, asinh, 1, SAME) X(ACOSH, acosh, 1, SAME) X(ATANH, atanh, 1, SAME) \
+    X(ERF, erf, 1, SAME) X(ERFC, erfc, 1, SAME) X(ERF_INV, erf_inv, 1, SAME) X(LGAMMA, lgamma, 1, SAME) \
+    X(POLYGAMMA, polygamma /* order */, 1, SAME) X(SIGMOID, sigmoid, 1, SAME) X(LOG_SIGMOID, log_sigmoid, 1, SAME) \
+    X(SOFTPLUS, softplus, 1, SAME) X(RELU, relu, 1, SAME) X(SILU, silu, 1, SAME) X(GELU, gelu, 1, SAME) \
+    X(GELU_TANH, gelu_tanh, 1, SAME) X(SILU_GRAD, silu_grad, 1, SAME) X(GELU_GRAD, gelu_grad, 1, SAME) \
+    X(GELU_TANH_GRAD, gelu_tanh_grad, 1, SAME) X(SQUARE, square, 1, SAME) X(RECIPROCAL, reciprocal, 1, SAME) \
+    X(FLOOR, floor, 1, SAME) X(CEIL, ceil, 1, SAME) X(TRUNC, trunc, 1, SAME) X(ROUND, round, 1, SAME) \
+    X(LEAKY_RELU, leaky_relu /* slope */, 1, SAME) X(ELU, elu /* alpha */, 1, SAME) \
+    X(ADD_SCALAR, add_scalar /* addend */, 1, SAME) X(SCALE, scale /* factor */, 1, SAME) \
+    X(POW_SCALAR, pow_scalar /* exponent */, 1, SAME) X(CLAMP, clamp /* lo, hi */, 1, SAME) X(IS_FINITE, is_finite, 1, BOOL) \
+    X(IS_NAN, is_nan, 1, BOOL) X(ADD, add, 2, SAME) X(SUB, sub, 2, SAME) X(MUL, mul, 2, SAME) X(DIV, div, 2, SAME) \
+    X(POW, pow, 2, SAME) X(MAX, max, 2, SAME) X(MIN, min, 2, SAME) X(ATAN2, atan2, 2, SAME) X(HYPOT, hypot, 2, SAME) \
+    X(LOGADDEXP, logaddexp, 2, SAME) X(COPYSIGN, copysign, 2, SAME) X(REM, rem, 2, SAME) X(MOD, mod, 2, SAME) \
+    X(RELU_GRAD, relu_grad, 2, SAME) X(EQ, eq, 2, BOOL) X(NE, ne, 2, BOOL) X(LT, lt, 2, BOOL) X(LE, le, 2, BOOL) \
+    X(GT, gt, 2, BOOL) X(GE, ge, 2, BOOL) X(SELECT, select /* bool, x, y */, 3, SAME) \
+    X(FMA, fma /* a b + c, rounded twice */, 3, SAME)
 // Maps of integers and booleans only; logical ones take and give bool, the others i32 and u32.
 #define NTI_INTEGER_MAPS(X) \
-    X(LOGICAL_NOT, logical_not, 1, BOOL) X(LOGICAL_AND, logical_and, 2, BOOL) X(LOGICAL_OR, logical_or, 2, BOOL) X(LOGICAL_XOR, logical_xor, 2, BOOL) \
-    X(BITWISE_NOT, bitwise_not, 1, SAME) X(BITWISE_AND, bitwise_and, 2, SAME) X(BITWISE_OR, bitwise_or, 2, SAME) X(BITWISE_XOR, bitwise_xor, 2, SAME) \
-    X(SHIFT_LEFT, shift_left, 2, SAME) X(SHIFT_RIGHT, shift_right, 2, SAME)
+    X(LOGICAL_NOT, logical_not, 1, BOOL) X(LOGICAL_AND, logical_and, 2, BOOL) X(LOGICAL_OR, logical_or, 2, BOOL) \
+    X(LOGICAL_XOR, logical_xor, 2, BOOL) X(BITWISE_NOT, bitwise_not, 1, SAME) X(BITWISE_AND, bitwise_and, 2, SAME) \
+    X(BITWISE_OR, bitwise_or, 2, SAME) X(BITWISE_XOR, bitwise_xor, 2, SAME) X(SHIFT_LEFT, shift_left, 2, SAME) \
+    X(SHIFT_RIGHT, shift_right, 2, SAME)
 #define NTI_MAPS(X) NTI_FLOAT_MAPS(X) NTI_INTEGER_MAPS(X)
 
 #define NTI_MAP_ENUM(NAME, name, inputs, result) NTI_MAP_##NAME,
@@ -1728,6 +1719,12 @@ static double nti_reduce_huge(double x, int *quadrant) {
 #define NTI_SLAB 256               // most steps of k between a load and a store of the accumulators
 #define NTI_FILTER_PACKS(columns, size) ((columns) * (int64_t)(size) >= 1024)   // rows so far apart that a panel is better copied
 #define NTI_TILE_FLOPS 8388608.0   // what a tile aims at: 40 to 80 us of one core
+
+#if defined(__GNUC__) || defined(__clang__)
+#define NTI_PREFETCH(p) __builtin_prefetch(p)
+#else
+#define NTI_PREFETCH(p) ((void)(p))
+#endif
 
 typedef struct nti_run { int64_t a, b, n; } nti_run;   // n steps of k that start at A + a and B + b
 
@@ -1875,19 +1872,21 @@ typedef struct nti_gemm_table {     // one for each pass and dtype
 //   m < 32: pieces of max(1, 512 / m) 16 reduced elements; an element goes to lane index mod 16 of its piece, the lanes are
 //           added as a tree (l and l + 8, then 4, 2, 1).
 //   else:   pieces of 256 elements, added one after another.
-// The sums of pieces are added in order, through the outer reduced axes in row-major order; very long sums first inside chunks of a
-// fixed number of pieces, then chunk after chunk.
+// The sums of pieces are added in order, through the outer reduced axes in row-major order: 64 pieces at a time, these sums one
+// after another; very long sums first inside chunks of a fixed number of pieces, then chunk after chunk.
 
 enum { NTI_SUM, NTI_PROD, NTI_MAX, NTI_MIN, NTI_ANY, NTI_ALL, NTI_ARGMAX, NTI_ARGMIN };
 
 #define NTI_NARROW_COLUMNS 32                  // columns from which rows are added one after another
 #define NTI_PIECE_ROWS 256
+#define NTI_PIECE_GROUP 64             // pieces that are summed before their sum goes to the total
+#define NTI_SUM_WIDTH 16               // lanes of a sum, as in the passes
 #define NTI_BLOCK_ELEMENTS 8192        // elements that strided operands are gathered into at a time
 #define NTI_TILE_ELEMENTS 65536        // elements that a tile of memory-bound work aims at
 
 typedef struct nti_reduce_kernels {
     void (*runs)(void *out, const void *x, int64_t count, int64_t step, int64_t n);                  // out[i] of the n elements at x + i step, in lanes
-    void (*lanes)(void *out, const void *x, int64_t rows, int64_t m, void *work);                    // rows without gaps, in lanes; work: 16 m elements
+    void (*lanes)(void *out, const void *x, int64_t rows, int64_t stride, int64_t m, void *work);    // rows in lanes; work: 16 m elements
     void (*rows)(void *out, const void *x, int64_t rows, int64_t stride, int64_t m, int fresh);      // out (nothing if fresh), then row after row
 } nti_reduce_kernels;
 
@@ -2056,8 +2055,9 @@ static NTI_INLINE NTI_T NTI_K(nti_fma1)(NTI_T a, NTI_T b, NTI_T c) {
 #endif // NTI_PASS
 #ifdef NTI_PASS
 // >>vector mathematics
-// The elementary functions on vectors, ours so that their bits are the same on every machine of a class, and the floating maps made of them.
-// One source for float and double: only polynomials and limits differ. Errors are a few ulp; NaN, infinities and signed zeros as IEEE.
+// The elementary functions on vectors, ours so that their bits are the same on every machine of a class, and the
+// floating maps made of them. One source for float and double: only polynomials and limits differ. Errors are a few ulp;
+// NaN, infinities and signed zeros as IEEE.
 
 #define NTI_C(x) ((NTI_T)(x))
 #define NTI_IMAX ((NTI_I)(~(NTI_U)0 >> 1))
@@ -2084,11 +2084,14 @@ static const double NTI_K(nti_exp_poly)[] = {   // (exp(r) - 1 - r) / r^2
     0.5000000000000014, 0.16666666666666702, 0.041666666666503115, 0.0083333333333056245, 0.0013888888950539329, 0.00019841269920804269,
     2.4801486036360345e-5, 2.7557213196203932e-6, 2.7632752393049018e-7, 2.5118864534690369e-8 };
 static const double NTI_K(nti_log_poly)[] = {   // (log((1 + s) / (1 - s)) / s - 2) / s^2 in s^2
-    0.66666666666667352, 0.39999999999408703, 0.28571428743905228, 0.22222198398272908, 0.181835743818772, 0.1531376968414558, 0.14798984136277204 };
+    0.66666666666667352, 0.39999999999408703, 0.28571428743905228, 0.22222198398272908, 0.181835743818772,
+    0.1531376968414558, 0.14798984136277204 };
 static const double NTI_K(nti_sin_poly)[] = {   // (sin(r) / r - 1) / r^2 in r^2
-    -0.16666666666666632, 0.0083333333333223388, -0.00019841269829741087, 2.7557313666537023e-6, -2.5050753824270751e-8, 1.5896530482142205e-10 };
+    -0.16666666666666632, 0.0083333333333223388, -0.00019841269829741087, 2.7557313666537023e-6, -2.5050753824270751e-8,
+    1.5896530482142205e-10 };
 static const double NTI_K(nti_cos_poly)[] = {   // (cos(r) - 1 + r^2 / 2) / r^4 in r^2
-    0.041666666666666599, -0.0013888888888873996, 2.4801587289396986e-5, -2.755731432632473e-7, 2.0875719569075988e-9, -1.1359448108139578e-11 };
+    0.041666666666666599, -0.0013888888888873996, 2.4801587289396986e-5, -2.755731432632473e-7, 2.0875719569075988e-9,
+    -1.1359448108139578e-11 };
 static const double NTI_K(nti_atan_poly)[] = {   // (atan(t) / t - 1) / t^2 in t^2
     -0.33333333333333198, 0.1999999999995378, -0.14285714280216233, 0.11111110784446198, -0.090908977858368765, 0.076920607055183288,
     -0.066631094713755529, 0.058479273556976392, -0.05039468995932334, 0.038068540780154929, -0.017911348532956033 };
@@ -2103,14 +2106,16 @@ static const double NTI_K(nti_erfcx_poly)[] = {   // exp(x^2) erfc(x) (1 + 2 x) 
     1.2329951186255525, -0.13962111684056318, 0.015379652102606686, 0.06809705425476357, -0.10103906603558767, 0.093732834996213707,
     -0.066330365827728681, 0.037167515565656179, -0.016197733884307465, 0.0050319697874748911, -0.00075777442408520851,
     -0.00019925601518000975, 0.00015062629600786825, -2.4400271254677643e-5, -1.1233978391323788e-5, 5.709088248955614e-6,
-    3.1324598469194049e-7, -8.2009657027869144e-7, 5.5743030421283034e-8, 1.0160512622226629e-7, -8.2552608722371628e-9, -8.4660944292179494e-9 };
+    3.1324598469194049e-7, -8.2009657027869144e-7, 5.5743030421283034e-8, 1.0160512622226629e-7, -8.2552608722371628e-9,
+    -8.4660944292179494e-9 };
 static const double NTI_K(nti_lgamma_poly)[] = {   // lgamma(2 + t) / t
     0.42278433509846714, 0.32246703342411325, -0.067352301053195609, 0.020580808427777216, -0.0073855510289380351, 0.0028905103312114891,
     -0.0011927539009187283, 0.00050966951095516755, -0.00022315497871247295, 9.945773298176881e-5, -4.4923716906182901e-5,
     2.0505141268050859e-5, -9.456338886925901e-6, 4.3866407566655331e-6, -1.9741867103286292e-6, 9.1562666830308003e-7,
     -5.8125175067370553e-7, 2.8290669701786327e-7 };
 static const double NTI_K(nti_stirling_poly)[] = {   // x (lgamma(x) - (x - 1/2) log(x) + x - log(2 pi) / 2) in 1 / x^2
-    0.083333333333333297, -0.0027777777776100004, 0.00079365066686241452, -0.00059520293687739975, 0.00083730837761945999, -0.0016532372492024914 };
+    0.083333333333333297, -0.0027777777776100004, 0.00079365066686241452, -0.00059520293687739975, 0.00083730837761945999,
+    -0.0016532372492024914 };
 static const double NTI_K(nti_erf_inv_tail)[] = {   // inverse erf in sqrt(-log(1 - x^2)) - 4, to 5e-7: a start for one step of Halley's
     3.8397847346850001, 1.0094883172043505, 0.0012424893925295429, -0.00083567472099315225, 0.00030924709631519743, -9.9223901837379265e-5,
     1.7511759609803954e-5, -1.9705507294460972e-7 };
@@ -2129,7 +2134,8 @@ static const float NTI_K(nti_lgamma_poly)[] = { 0.422784343f, 0.322467005f, -0.0
     -0.00131276745f, 0.000577637174f };
 static const float NTI_K(nti_stirling_poly)[] = { 0.0833333095f, -0.0027655192f };
 static const float NTI_K(nti_erf_inv_tail)[] = {   // inverse erf(x) / x in sqrt(-log(1 - x^2)) - 3 (Giles, as in XLA)
-    2.83297682f, 1.00167406f, 0.00943887047f, -0.0076224613f, 0.00573950773f, -0.00367342844f, 0.00134934322f, 0.000100950558f, -0.000200214257f };
+    2.83297682f, 1.00167406f, 0.00943887047f, -0.0076224613f, 0.00573950773f, -0.00367342844f, 0.00134934322f, 0.000100950558f,
+    -0.000200214257f };
 #endif
 static const NTI_T NTI_K(nti_erf_inv_poly)[] = {   // inverse erf(x) / x in -log(1 - x^2) - 2.5 (Giles, as in XLA)
     NTI_C(1.50140941), NTI_C(0.246640727), NTI_C(-0.00417768164), NTI_C(-0.00125372503), NTI_C(0.00021858087), NTI_C(-4.39150654e-06),
@@ -2253,7 +2259,8 @@ static NTI_INLINE NTI_V NTI_K(nti_exp2)(NTI_V x) {
 }
 // (exp(x) - 1) / 2: half, because sinh and cosh go on where exp has ended
 static NTI_INLINE NTI_V NTI_K(nti_expm1_half)(NTI_V x) {
-    NTI_V k, q = NTI_K(nti_exp_parts)(NTI_K(nti_clamp)(x, NTI_SPLAT(NTI_PICK(-40, -20)), NTI_SPLAT(NTI_PICK(710.6, 89.6))), NTI_SPLAT(0), &k);
+    NTI_V c = NTI_K(nti_clamp)(x, NTI_SPLAT(NTI_PICK(-40, -20)), NTI_SPLAT(NTI_PICK(710.6, 89.6)));
+    NTI_V k, q = NTI_K(nti_exp_parts)(c, NTI_SPLAT(0), &k);
     NTI_V s = NTI_K(nti_pow2)(k - NTI_C(2));
     return NTI_FMA(s, q, s - NTI_C(0.25)) * NTI_C(2);
 }
@@ -2371,7 +2378,8 @@ static void NTI_K(nti_reduce_far)(NTI_V x, NTI_VI far, NTI_V *r, NTI_V *lo, NTI_
 }
 // Cody and Waite with exact products: x = q pi/2 + r + lo. Lanes beyond the range go one by one.
 static NTI_V NTI_K(nti_reduce)(NTI_V x, NTI_V *lo, NTI_VI *quadrant) {
-    const NTI_T p1 = NTI_PI_2, p2 = NTI_PICK(6.1232339957367660e-17, -4.3711388286737929e-8), p3 = NTI_PICK(-1.4973849048591698e-33, -1.7151245100058819e-15);
+    const NTI_T p1 = NTI_PI_2, p2 = NTI_PICK(6.1232339957367660e-17, -4.3711388286737929e-8);
+    const NTI_T p3 = NTI_PICK(-1.4973849048591698e-33, -1.7151245100058819e-15);
     NTI_V biased = x * NTI_C(0.63661977236758134308) + NTI_MAGIC, n = biased - NTI_MAGIC;
     NTI_V h1 = n * p1, h2 = n * p2, t = x - h1;
     NTI_V e1 = NTI_K(nti_product_error)(n, NTI_SPLAT(p1), h1), e2 = NTI_K(nti_product_error)(n, NTI_SPLAT(p2), h2);
@@ -2428,7 +2436,8 @@ static NTI_V NTI_K(nti_atan2)(NTI_V y, NTI_V x) {
     NTI_VI corner = (NTI_EQ(n, inf) & NTI_EQ(d, inf)), origin = NTI_EQ(n, NTI_SPLAT(0)) & NTI_EQ(d, NTI_SPLAT(0));
     n = NTI_CHOOSE(corner, one, n);
     d = NTI_CHOOSE(corner | origin, one, d);
-    NTI_V less = NTI_CHOOSE(NTI_LT(NTI_SPLAT(NTI_PICK(1e300, 1e36)), NTI_K(nti_most)(n, d)), NTI_SPLAT(0.125), one);   // so that the sum n + d stays finite
+    NTI_VI huge = NTI_LT(NTI_SPLAT(NTI_PICK(1e300, 1e36)), NTI_K(nti_most)(n, d));
+    NTI_V less = NTI_CHOOSE(huge, NTI_SPLAT(0.125), one);   // so that the sum n + d stays finite
     NTI_V a = NTI_K(nti_angle)(n * less, d * less);
     NTI_VI left = NTI_LT(NTI_COPYSIGN(one, x), NTI_SPLAT(0));
     a = NTI_CHOOSE(left, NTI_C(2) * NTI_PI_2 - (a - NTI_C(2) * NTI_PI_2_LO), a);
@@ -2526,7 +2535,8 @@ static NTI_V NTI_K(nti_erf_inv)(NTI_V x) {
     NTI_V a = NTI_ABS(x), one = NTI_SPLAT(1), d = one - a * a, c = d / (one + a), w = -NTI_LOG(d);
     NTI_V y = NTI_CHOOSE(NTI_LT(w, NTI_SPLAT(5)), a * NTI_POLY(w - 2.5, nti_erf_inv_poly), NTI_POLY(NTI_SQRT(w) - 4.0, nti_erf_inv_tail));
     NTI_V g = NTI_K(nti_gauss)(y, 1);
-    NTI_V step = NTI_CHOOSE(NTI_LT(y, NTI_SPLAT(0.5)), (NTI_K(nti_erf_small)(y) - a) / g, c / g - NTI_K(nti_erfcx)(y)) * 0.88622692545275801365;
+    NTI_V near = (NTI_K(nti_erf_small)(y) - a) / g, far = c / g - NTI_K(nti_erfcx)(y);
+    NTI_V step = NTI_CHOOSE(NTI_LT(y, NTI_SPLAT(0.5)), near, far) * 0.88622692545275801365;
     y = y - step / NTI_FMA(y, step, one);
     return NTI_COPYSIGN(NTI_CHOOSE(NTI_EQ(a, one), NTI_SPLAT(NTI_INF), y), x);
 }
@@ -2637,8 +2647,8 @@ static NTI_V NTI_K(nti_cot_derivative)(NTI_V c, int n) {
 // (-1)^(n+1) psi_n(x) / n! for x > 0: shifted upwards, then the asymptotic series.
 static NTI_V NTI_K(nti_polygamma_positive)(NTI_V x, int n) {
     static const double bernoulli[] = {   // B_2k / (2k)!
-        0.083333333333333333, -0.0013888888888888889, 3.3068783068783069e-5, -8.2671957671957672e-7, 2.0876756987368099e-8, -5.2841901386874932e-10,
-        1.3382536530684679e-11, -3.3896802963225829e-13, 8.5860620562778446e-15, -2.1748686985580619e-16, 5.5090028283602295e-18 };
+        0.083333333333333333, -0.0013888888888888889, 3.3068783068783069e-5, -8.2671957671957672e-7, 2.0876756987368099e-8,
+        -5.2841901386874932e-10, 1.3382536530684679e-11, -3.3896802963225829e-13, 8.5860620562778446e-15, -2.1748686985580619e-16, 5.5090028283602295e-18 };
     const NTI_V enough = NTI_SPLAT(NTI_PICK(10, 5) + (NTI_T)n);
     NTI_V sum = NTI_SPLAT(0);
     for (NTI_VI low = NTI_LT(x, enough); NTI_K(nti_any)(low); low = NTI_LT(x, enough)) {
@@ -2731,7 +2741,8 @@ static NTI_INLINE void NTI_K(nti_store_bool)(uint8_t *p, NTI_VI mask, size_t lef
     NTI_EACH { const NTI_V x = NTI_INPUT(0); NTI_STORE_SOME(to + i, value, n - i); } }
 #define NTI_MAP2(name, value) NTI_BEGIN_MAP(name, NTI_T) \
     NTI_EACH { const NTI_V x = NTI_INPUT(0), y = NTI_INPUT(1); NTI_STORE_SOME(to + i, value, n - i); } }
-#define NTI_TEST1(name, truth) NTI_BEGIN_MAP(name, uint8_t) NTI_EACH { const NTI_V x = NTI_INPUT(0); NTI_K(nti_store_bool)(to + i, truth, n - i); } }
+#define NTI_TEST1(name, truth) NTI_BEGIN_MAP(name, uint8_t) \
+    NTI_EACH { const NTI_V x = NTI_INPUT(0); NTI_K(nti_store_bool)(to + i, truth, n - i); } }
 #define NTI_TEST2(name, truth) NTI_BEGIN_MAP(name, uint8_t) \
     NTI_EACH { const NTI_V x = NTI_INPUT(0), y = NTI_INPUT(1); NTI_K(nti_store_bool)(to + i, truth, n - i); } }
 #define NTI_ZERO NTI_SPLAT(0)
@@ -3208,7 +3219,10 @@ static NTI_INLINE void NTI_K(nti_transpose_block)(NTI_T *to, int64_t width, cons
 // to[i * width + j] = from[i * rs + j * cs]
 static void NTI_K(nti_pack)(NTI_T *to, int64_t width, const NTI_T *from, int64_t k, int64_t n, int64_t rs, int64_t cs) {
     if (cs == 1) {
-        for (int64_t i = 0; i < k; i++) NTI_K(nti_copy_few)(to + i * width, from + i * rs, n);
+        for (int64_t i = 0; i < k; i++) {
+            for (int64_t j = 0; j < n; j += 64 / (int64_t)sizeof(NTI_T)) NTI_PREFETCH(from + (i + 12) * rs + j);
+            NTI_K(nti_copy_few)(to + i * width, from + i * rs, n);
+        }
         return;
     }
     int64_t k4 = rs == 1 ? k / NTI_BLOCK_K * NTI_BLOCK_K : 0, n4 = n / NTI_BLOCK_J * NTI_BLOCK_J;
@@ -3671,39 +3685,73 @@ static const nti_gemm_table NTI_K(nti_gemm) = { NTI_K(nti_product), NTI_K(nti_co
 #define NTI_EACH(l) for (int l = 0; l < NTI_LV; l++)
 typedef struct NTI_K(nti_lanes) { NTI_V v[NTI_LV]; } NTI_K(nti_lanes);
 #define NTI_LANES NTI_K(nti_lanes)
+#define NTI_LANES_SPLAT NTI_K(nti_lanes_splat)
 
 static NTI_INLINE NTI_LANES NTI_K(nti_lanes_splat)(NTI_T x) {
     NTI_LANES a;
     NTI_EACH(l) a.v[l] = NTI_SPLAT(x);
     return a;
 }
+// The first n (less than 16) elements of the lanes, `fill` in the others. AVX has masks for it.
+#if NTI_ISA == 3 && NTI_F64
+#define NTI_MASK(l) ((__mmask8)(((1u << n) - 1) >> (8 * (l))))
+#define NTI_MASK_LOAD(l, p, fill) ((NTI_V)_mm512_mask_loadu_pd((__m512d)(fill), NTI_MASK(l), p))
+#define NTI_MASK_STORE(l, p, v) _mm512_mask_storeu_pd(p, NTI_MASK(l), (__m512d)(v))
+#elif NTI_ISA == 3
+#define NTI_MASK(l) ((__mmask16)((1u << n) - 1))
+#define NTI_MASK_LOAD(l, p, fill) ((NTI_V)_mm512_mask_loadu_ps((__m512)(fill), NTI_MASK(l), p))
+#define NTI_MASK_STORE(l, p, v) _mm512_mask_storeu_ps(p, NTI_MASK(l), (__m512)(v))
+#elif NTI_ISA == 2 && NTI_F64
+#define NTI_MASK(l) _mm256_cmpgt_epi64(_mm256_set1_epi64x(n - 4 * (l)), _mm256_setr_epi64x(0, 1, 2, 3))
+#define NTI_MASK_LOAD(l, p, fill) NTI_CHOOSE((NTI_VI)NTI_MASK(l), (NTI_V)_mm256_maskload_pd(p, NTI_MASK(l)), fill)
+#define NTI_MASK_STORE(l, p, v) _mm256_maskstore_pd(p, NTI_MASK(l), (__m256d)(v))
+#elif NTI_ISA == 2
+#define NTI_MASK(l) _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n - 8 * (l)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))
+#define NTI_MASK_LOAD(l, p, fill) NTI_CHOOSE((NTI_VI)NTI_MASK(l), (NTI_V)_mm256_maskload_ps(p, NTI_MASK(l)), fill)
+#define NTI_MASK_STORE(l, p, v) _mm256_maskstore_ps(p, NTI_MASK(l), (__m256)(v))
+#endif
+#ifdef NTI_MASK
+static NTI_INLINE NTI_LANES NTI_K(nti_end_load)(const NTI_T *x, int64_t n, NTI_T fill) {
+    NTI_LANES a = NTI_LANES_SPLAT(fill);
+    NTI_EACH(l) a.v[l] = NTI_MASK_LOAD(l, x + l * NTI_W, a.v[l]);
+    return a;
+}
+static NTI_INLINE void NTI_K(nti_end_store)(NTI_T *x, int64_t n, NTI_LANES a) {
+    NTI_EACH(l) NTI_MASK_STORE(l, x + l * NTI_W, a.v[l]);
+}
+#else
+static NTI_INLINE NTI_LANES NTI_K(nti_end_load)(const NTI_T *x, int64_t n, NTI_T fill) {
+    NTI_LANES a;
+    NTI_T end[NTI_SUM_LANES];
+    for (int64_t l = 0; l < NTI_SUM_LANES; l++) end[l] = l < n ? x[l] : fill;
+    NTI_EACH(l) a.v[l] = NTI_LOAD(end + l * NTI_W);
+    return a;
+}
+static NTI_INLINE void NTI_K(nti_end_store)(NTI_T *x, int64_t n, NTI_LANES a) {
+    NTI_T end[NTI_SUM_LANES];
+    NTI_EACH(l) NTI_STORE(end + l * NTI_W, a.v[l]);
+    for (int64_t l = 0; l < n; l++) x[l] = end[l];
+}
+#endif
 // elements k to k + 15 of a row of n, `fill` behind its end
 static NTI_INLINE NTI_LANES NTI_K(nti_lanes_at)(const NTI_T *x, int64_t k, int64_t n, NTI_T fill) {
     NTI_LANES a;
-    NTI_T end[NTI_SUM_LANES];
-    const NTI_T *p = x + k;
-    if (k + NTI_SUM_LANES > n) {
-        for (int l = 0; l < NTI_SUM_LANES; l++) end[l] = k + l < n ? p[l] : fill;
-        p = end;
-    }
-    NTI_EACH(l) a.v[l] = NTI_LOAD(p + l * NTI_W);
+    if (k + NTI_SUM_LANES > n) return NTI_K(nti_end_load)(x + k, n - k, fill);
+    NTI_EACH(l) a.v[l] = NTI_LOAD(x + k + l * NTI_W);
     return a;
 }
 static NTI_INLINE void NTI_K(nti_lanes_put)(NTI_T *x, int64_t k, int64_t n, NTI_LANES a) {
-    NTI_T end[NTI_SUM_LANES];
-    if (k + NTI_SUM_LANES <= n) {
-        NTI_EACH(l) NTI_STORE(x + k + l * NTI_W, a.v[l]);
+    if (k + NTI_SUM_LANES > n) {
+        NTI_K(nti_end_store)(x + k, n - k, a);
         return;
     }
-    NTI_EACH(l) NTI_STORE(end + l * NTI_W, a.v[l]);
-    for (int64_t l = 0; k + l < n; l++) x[k + l] = end[l];
+    NTI_EACH(l) NTI_STORE(x + k + l * NTI_W, a.v[l]);
 }
 static NTI_INLINE NTI_T NTI_K(nti_first)(NTI_V v) {
     NTI_T t[NTI_W];
     NTI_STORE(t, v);
     return t[0];
 }
-#define NTI_LANES_SPLAT NTI_K(nti_lanes_splat)
 #define NTI_LANES_AT NTI_K(nti_lanes_at)
 #define NTI_LANES_PUT NTI_K(nti_lanes_put)
 
@@ -3743,6 +3791,23 @@ static NTI_INLINE NTI_T NTI_K(nti_run)(int kind, const NTI_T *x, int64_t n) {
     }
     return NTI_K(nti_tree)(kind, a);
 }
+// The same for NTI_W runs of at most 16 elements at once: a vector for each lane, the tree without the lanes that are empty.
+static NTI_INLINE void NTI_K(nti_short_runs)(int kind, NTI_T *out, const NTI_T *x, int64_t step, int n) {
+    NTI_T t[NTI_SUM_LANES * NTI_W];
+    NTI_V v[NTI_SUM_LANES], neutral = NTI_SPLAT(NTI_K(nti_neutral)(kind));
+    for (int i = 0; i < NTI_W; i++)
+        for (int l = 0; l < n; l++) t[l * NTI_W + i] = x[i * step + l];
+    for (int l = 0; l < n; l++) v[l] = NTI_JOIN(kind, neutral, NTI_LOAD(t + l * NTI_W));
+    for (int half = NTI_SUM_LANES / 2; half; half /= 2)
+        for (int l = 0; l < half && l + half < n; l++) v[l] = NTI_JOIN(kind, v[l], v[l + half]);
+    NTI_STORE(out, v[0]);
+}
+static NTI_INLINE void NTI_K(nti_runs)(int kind, NTI_T *out, const NTI_T *x, int64_t count, int64_t step, int64_t n) {
+    int64_t i = 0;
+    if (n > 0 && n <= NTI_SUM_LANES)
+        for (; i + NTI_W <= count; i += NTI_W) NTI_K(nti_short_runs)(kind, out + i, x + i * step, step, (int)n);
+    for (; i < count; i++) out[i] = NTI_K(nti_run)(kind, x + i * step, n);
+}
 
 // out (or nothing) and `rows` rows: a constant, so that the sum of a column stays in a register.
 static NTI_INLINE NTI_V NTI_K(nti_column)(int kind, const NTI_T *out, const NTI_T *x, int rows, int64_t stride, int fresh) {
@@ -3774,16 +3839,22 @@ static NTI_INLINE void NTI_K(nti_rows)(int kind, NTI_T *out, const NTI_T *x, int
 
 #define NTI_REDUCE_KERNELS(name, kind) \
     static void NTI_K(nti_runs_##name)(void *out, const void *x, int64_t count, int64_t step, int64_t n) { \
-        for (int64_t i = 0; i < count; i++) ((NTI_T *)out)[i] = NTI_K(nti_run)(kind, (const NTI_T *)x + i * step, n); \
+        NTI_K(nti_runs)(kind, (NTI_T *)out, (const NTI_T *)x, count, step, n); \
     } \
     static void NTI_K(nti_rows_##name)(void *out, const void *x, int64_t rows, int64_t stride, int64_t m, int fresh) { \
         NTI_K(nti_rows)(kind, (NTI_T *)out, (const NTI_T *)x, rows, stride, m, fresh); \
     } \
-    static void NTI_K(nti_lanes_##name)(void *out, const void *x, int64_t rows, int64_t m, void *work) { \
-        int64_t wide = NTI_SUM_LANES * m, full = rows / NTI_SUM_LANES; \
+    static void NTI_K(nti_lanes_##name)(void *out, const void *x, int64_t rows, int64_t stride, int64_t m, void *work) { \
+        int64_t wide = NTI_SUM_LANES * m, full = rows / NTI_SUM_LANES, rest = rows % NTI_SUM_LANES; \
         NTI_T *w = (NTI_T *)work; \
-        NTI_K(nti_rows_##name)(w, x, full, wide, wide, 1); \
-        NTI_K(nti_rows_##name)(w, (const NTI_T *)x + full * wide, 1, 0, (rows - full * NTI_SUM_LANES) * m, 0); \
+        const NTI_T *p = (const NTI_T *)x; \
+        if (stride == m) { \
+            NTI_K(nti_rows_##name)(w, p, full, wide, wide, 1); \
+            NTI_K(nti_rows_##name)(w, p + full * wide, 1, 0, rest * m, 0); \
+        } else { \
+            for (int64_t l = 0; l < NTI_SUM_LANES; l++) \
+                NTI_K(nti_rows_##name)(w + l * m, p + l * stride, full + (l < rest), NTI_SUM_LANES * stride, m, 1); \
+        } \
         for (int half = NTI_SUM_LANES / 2; half; half /= 2) NTI_K(nti_rows_##name)(w, w + half * m, 1, 0, half * m, 0); \
         memcpy(out, w, (size_t)m * sizeof(NTI_T)); \
     }
@@ -3799,31 +3870,37 @@ static int64_t NTI_K(nti_find)(const void *data, int64_t n, const void *value) {
     else while (k < n && x[k] == x[k]) k++;
     return k;
 }
-// Rows first, first + 1 ... : best holds the extreme of each column so far and index its row; row 0 starts anew.
-static NTI_INLINE void NTI_K(nti_arg_row)(NTI_T *best, NTI_I *index, const NTI_T *x, int64_t row, int64_t m, int least) {
+// A few rows, the first of them number `first`: best holds the extreme of each column so far and index its row.
+static NTI_INLINE void NTI_K(nti_arg_few)(NTI_T *best, NTI_I *index, const NTI_T *x, int64_t first, int rows, int64_t stride, int64_t m, int least) {
     int64_t k = 0;
-    NTI_V at = NTI_FLOAT(NTI_SPLATI(row));
     for (; k + NTI_W <= m; k += NTI_W) {
-        NTI_V a = NTI_LOAD(best + k), e = NTI_LOAD(x + k), i;
-        NTI_VI better = (least ? NTI_LT(e, a) : NTI_LT(a, e)) | (~NTI_EQ(e, e) & NTI_EQ(a, a));
+        NTI_V a = NTI_LOAD(best + k);
+        NTI_VI i;
         memcpy(&i, index + k, sizeof i);
-        i = NTI_CHOOSE(better, at, i);
+        for (int r = 0; r < rows; r++) {
+            NTI_V e = NTI_LOAD(x + r * stride + k);
+            NTI_VI better = (least ? NTI_LT(e, a) : NTI_LT(a, e)) | (~NTI_EQ(e, e) & NTI_EQ(a, a));
+            i = (better & NTI_SPLATI(first + r)) | (~better & i);
+            a = NTI_CHOOSE(better, e, a);
+        }
         memcpy(index + k, &i, sizeof i);
-        NTI_STORE(best + k, NTI_CHOOSE(better, e, a));
+        NTI_STORE(best + k, a);
     }
     for (; k < m; k++) {
-        NTI_T a = best[k], e = x[k];
-        if ((least ? e < a : a < e) || (!(e == e) && a == a)) best[k] = e, index[k] = (NTI_I)row;
+        for (int r = 0; r < rows; r++) {
+            NTI_T a = best[k], e = x[r * stride + k];
+            if ((least ? e < a : a < e) || (!(e == e) && a == a)) best[k] = e, index[k] = (NTI_I)(first + r);
+        }
     }
 }
 static void NTI_K(nti_arg_rows)(void *best, void *index, const void *x, int64_t first, int64_t rows, int64_t stride, int64_t m, int least) {
-    for (int64_t r = 0; r < rows; r++) {
-        const NTI_T *row = (const NTI_T *)x + r * stride;
-        if (first + r == 0) {
-            memcpy(best, row, (size_t)m * sizeof(NTI_T));
-            memset(index, 0, (size_t)m * sizeof(NTI_I));
-        } else NTI_K(nti_arg_row)((NTI_T *)best, (NTI_I *)index, row, first + r, m, least);
+    const NTI_T *p = (const NTI_T *)x;
+    if (first == 0 && rows > 0) {
+        memcpy(best, p, (size_t)m * sizeof(NTI_T));
+        memset(index, 0, (size_t)m * sizeof(NTI_I));
     }
+    for (int64_t r = 0; r < rows; r += 8)
+        NTI_K(nti_arg_few)((NTI_T *)best, (NTI_I *)index, p + r * stride, first + r, rows - r < 8 ? (int)(rows - r) : 8, stride, m, least);
 }
 
 // exp(x - max) of a row: its sum; stored in out unless that is NULL.
@@ -4101,6 +4178,9 @@ static const nti_rows_table NTI_K(nti_rows_table) = {
 #undef NTI_LANES_AT
 #undef NTI_LANES_PUT
 #undef NTI_JOIN
+#undef NTI_MASK
+#undef NTI_MASK_LOAD
+#undef NTI_MASK_STORE
 #undef NTI_REDUCE_KERNELS
 #undef NTI_REDUCE_ROW
 #endif // NTI_PASS
@@ -4282,8 +4362,8 @@ static const struct nti_isa *nti_isa_choose(nt_isa isa) {
     return isa == NT_ISA_AUTO || isa == NT_ISA_BASELINE ? &nti_isas[0] : NULL;
 }
 // >>integers
-// The maps of i32, u32 and bool, and conversion between all dtypes. Integer arithmetic wraps and never traps: it is done on unsigned words, division by
-// zero gives 0. Maps that are the same for both signs share their function.
+// The maps of i32, u32 and bool, and conversion between all dtypes. Integer arithmetic wraps and never traps: it is done
+// on unsigned words, division by zero gives 0. Maps that are the same for both signs share their function.
 #define NTI_MAP_BEGIN(name, from, to) \
     static void nti_map_##name(void *out, const void *const *in, size_t n, const double *attr) { \
         const from *px = (const from *)in[0]; \
@@ -4292,7 +4372,8 @@ static const struct nti_isa *nti_isa_choose(nt_isa isa) {
 #define NTI_INT_MAP1(name, from, to, value) \
     NTI_MAP_BEGIN(name, from, to) for (size_t i = 0; i < n; i++) { const from x = px[i]; po[i] = (to)(value); } }
 #define NTI_INT_MAP1_ATTR(name, from, to, value) \
-    NTI_MAP_BEGIN(name, from, to) const from a = (from)nti_saturate(attr[0], INT64_MIN, INT64_MAX); for (size_t i = 0; i < n; i++) { const from x = px[i]; po[i] = (to)(value); } }
+    NTI_MAP_BEGIN(name, from, to) const from a = (from)nti_saturate(attr[0], INT64_MIN, INT64_MAX); \
+        for (size_t i = 0; i < n; i++) { const from x = px[i]; po[i] = (to)(value); } }
 #define NTI_INT_MAP2(name, from, to, value) \
     NTI_MAP_BEGIN(name, from, to) const from *py = (const from *)in[1]; \
         for (size_t i = 0; i < n; i++) { const from x = px[i], y = py[i]; po[i] = (to)(value); } }
@@ -4408,7 +4489,8 @@ static const nti_int_map nti_int_maps[] = {
 static nti_map_fn nti_integer_map(nt_dtype dtype, nti_map map) {
     for (size_t k = 0; k < sizeof nti_int_maps / sizeof *nti_int_maps; k++)
         if (nti_int_maps[k].map == map)
-            return dtype == NT_I32 ? nti_int_maps[k].i32 : dtype == NT_U32 ? nti_int_maps[k].u32 : dtype == NT_BOOL ? nti_int_maps[k].boolean : NULL;
+            return dtype == NT_I32 ? nti_int_maps[k].i32 : dtype == NT_U32 ? nti_int_maps[k].u32 :
+                   dtype == NT_BOOL ? nti_int_maps[k].boolean : NULL;
     return NULL;
 }
 #undef NTI_MAP_BEGIN
@@ -4420,8 +4502,9 @@ static nti_map_fn nti_integer_map(nt_dtype dtype, nti_map map) {
 #undef NTI_INT_COMPARISONS
 
 // >>casts
-// Between any two dtypes by way of the widest number of the source's kind (double, i64 or u64), with short cuts for the frequent ones. A float becomes an
-// integer towards zero, saturated, NaN as 0; an integer becomes a narrower one modulo its size; whatever is not zero becomes true; floats round to nearest even.
+// Between any two dtypes by way of the widest number of the source's kind (double, i64 or u64), with short cuts for the
+// frequent ones. A float becomes an integer towards zero, saturated, NaN as 0; an integer becomes a narrower one modulo
+// its size; whatever is not zero becomes true; floats round to nearest even.
 static size_t nti_dtype_size(nt_dtype dtype) {
     static const uint8_t size[NT_DTYPE_COUNT] = { 4, 8, 4, 4, 1, 2, 2, 1, 1, 2, 2, 8, 8 };
     return size[dtype];
@@ -4608,8 +4691,9 @@ static NTI_NOINLINE void nti_cast(nt_dtype to, void *out, nt_dtype from, const v
     }
 }
 // >>random arrays
-// Random numbers as pure functions of (key, index): any range of elements of an array of any size can be made by itself, in any order, by any worker.
-// Bits, integers and uniform numbers in the default range are JAX's exactly; the others are JAX's to a few ulp, made by the same steps with our maps.
+// Random numbers as pure functions of (key, index): any range of elements of an array of any size can be made by itself,
+// in any order, by any worker. Bits, integers and uniform numbers in the default range are JAX's exactly; the others are
+// JAX's to a few ulp, made by the same steps with our maps.
 typedef struct nti_random_isa {   // what the passes of the chosen instruction set give, [0] for f32, [1] for f64
     const nti_math_table *math[2];
     const nti_random_table *random[2];
@@ -4635,12 +4719,19 @@ typedef struct nti_random {
 } nti_random;
 
 enum { NTI_RANDOM_CHUNK = 128 };
-// a run of numbers on their way: floats as double or float (f16 and bf16 as floats that are rounded after every step, as JAX computes with them)
+// a run of numbers on their way: floats as double or float (f16 and bf16 as floats that are rounded after every step, as
+// JAX computes with them)
 typedef struct nti_random_run {
     const nti_random_isa *isa;
     nt_dtype dtype;
     size_t n;
-    union { double f64[NTI_RANDOM_CHUNK]; float f32[NTI_RANDOM_CHUNK]; uint64_t u64[NTI_RANDOM_CHUNK]; uint32_t u32[NTI_RANDOM_CHUNK]; int32_t i32[NTI_RANDOM_CHUNK]; } data;
+    union {
+        double f64[NTI_RANDOM_CHUNK];
+        float f32[NTI_RANDOM_CHUNK];
+        uint64_t u64[NTI_RANDOM_CHUNK];
+        uint32_t u32[NTI_RANDOM_CHUNK];
+        int32_t i32[NTI_RANDOM_CHUNK];
+    } data;
 } nti_random_run;
 
 static void nti_random_round(nti_random_run *run) {
@@ -4691,8 +4782,10 @@ static void nti_random_uniform(nti_random_run *run, nt_key_value key, int64_t fi
         isa->random[0]->uniform(run->data.u32, run->n, lo, hi);
         return;
     }
-    for (size_t k = 0; k < run->n; k++)   // 10 bits of a 16-bit draw, or 7 of an 8-bit one
-        run->data.f32[k] = brain ? (float)(run->data.u32[k] >> 1 & 127) * 0.0078125f : (float)(run->data.u32[k] >> 6 & 1023) * 0.0009765625f;
+    for (size_t k = 0; k < run->n; k++) {   // 10 bits of a 16-bit draw, or 7 of an 8-bit one
+        const uint32_t bits = run->data.u32[k];
+        run->data.f32[k] = brain ? (float)(bits >> 1 & 127) * 0.0078125f : (float)(bits >> 6 & 1023) * 0.0009765625f;
+    }
     nti_random_map(run, NTI_MAP_SCALE, nti_rounded(run->dtype, hi) - nti_rounded(run->dtype, lo));
     nti_random_map(run, NTI_MAP_ADD_SCALAR, lo);
     nti_random_map2(run, NTI_MAP_CLAMP, NULL, lo, HUGE_VAL);
@@ -4700,7 +4793,8 @@ static void nti_random_uniform(nti_random_run *run, nt_key_value key, int64_t fi
 
 // limits of the floating dtypes: half the distance from 1 to the next number, and the least normal number
 static double nti_half_epsilon(nt_dtype dtype) {
-    return dtype == NT_F64 ? 1.1102230246251565e-16 : dtype == NT_F32 ? 5.9604644775390625e-08 : dtype == NT_F16 ? 0.00048828125 : 0.00390625;
+    return dtype == NT_F64 ? 1.1102230246251565e-16 : dtype == NT_F32 ? 5.9604644775390625e-08 :
+           dtype == NT_F16 ? 0.00048828125 : 0.00390625;
 }
 static double nti_least_normal(nt_dtype dtype) {
     return dtype == NT_F64 ? 2.2250738585072014e-308 : dtype == NT_F16 ? 6.103515625e-05 : 1.1754943508222875e-38;
@@ -4711,20 +4805,18 @@ static double nti_next_after(nt_dtype dtype, double x, double to) {
 
 static NTI_NOINLINE void nti_random_truncated(nti_random_run *run, const nti_random *r, int64_t first) {
     const double root = nti_rounded(r->dtype, 1.41421356237309504880);
+    double end[2];
     nti_random_run ends;
     ends.isa = run->isa;
     ends.dtype = run->dtype;
     ends.n = 2;
-    for (int k = 0; k < 2; k++) {
-        double end = nti_rounded(r->dtype, nti_rounded(r->dtype, k ? r->hi : r->lo) / root);
-        if (r->dtype == NT_F64)
-            ends.data.f64[k] = end;
-        else
-            ends.data.f32[k] = (float)end;
-    }
+    const nt_dtype compute = r->dtype == NT_F64 ? NT_F64 : NT_F32;
+    end[0] = nti_rounded(r->dtype, nti_rounded(r->dtype, r->lo) / root);
+    end[1] = nti_rounded(r->dtype, nti_rounded(r->dtype, r->hi) / root);
+    nti_cast(compute, &ends.data, NT_F64, end, 2);
     nti_random_map(&ends, NTI_MAP_ERF, 0);
-    const int wide = r->dtype == NT_F64;
-    nti_random_uniform(run, r->key, first, wide ? ends.data.f64[0] : (double)ends.data.f32[0], wide ? ends.data.f64[1] : (double)ends.data.f32[1]);
+    nti_cast(NT_F64, end, compute, &ends.data, 2);
+    nti_random_uniform(run, r->key, first, end[0], end[1]);
     nti_random_map(run, NTI_MAP_ERF_INV, 0);
     nti_random_map(run, NTI_MAP_SCALE, root);
     nti_random_map2(run, NTI_MAP_CLAMP, NULL, nti_next_after(r->dtype, r->lo, HUGE_VAL), nti_next_after(r->dtype, r->hi, -HUGE_VAL));
@@ -4797,7 +4889,8 @@ static NTI_NOINLINE void nti_random_integers(nti_random_run *run, const nti_rand
     const int is_signed = r->dtype == NT_I8 || r->dtype == NT_I16 || r->dtype == NT_I32 || r->dtype == NT_I64;
     const uint64_t mask = UINT64_MAX >> (64 - width);
     const int64_t most = bits == 64 ? INT64_MAX : (int64_t)(UINT64_MAX >> (64 - bits + is_signed)), least = is_signed ? -most - 1 : 0;
-    const int64_t lo = r->int_lo < least ? least : r->int_lo > most ? most : r->int_lo, hi = r->int_hi < least ? least : r->int_hi > most ? most : r->int_hi;
+    const int64_t lo = r->int_lo < least ? least : r->int_lo > most ? most : r->int_lo;
+    const int64_t hi = r->int_hi < least ? least : r->int_hi > most ? most : r->int_hi;
     const uint64_t span = hi > lo ? ((uint64_t)hi - (uint64_t)lo + (r->int_hi > most)) & mask : 1;
     uint64_t factor = (uint64_t)1 << (width / 2), lower[NTI_RANDOM_CHUNK], *upper = run->data.u64;
 #define NTI_MODULO(x) (span ? (x) % span : (x))
@@ -4891,8 +4984,12 @@ static double nti_fan_variance(const nti_init *d, const nt_shape *shape) {
     const double in = nti_axes_product(shape, d->in_axes), out = nti_axes_product(shape, d->out_axes);
     const double field = nti_axes_product(shape, 0xffffffffu) / in / out / nti_axes_product(shape, d->batch_axes);
     const double fan_in = in * field, fan_out = out * field;
-    const double fan = d->mode == NTI_FAN_IN ? fan_in : d->mode == NTI_FAN_OUT ? fan_out : d->mode == NTI_FAN_AVG ? (fan_in + fan_out) / 2 : sqrt(fan_in * fan_out);
-    return d->scale / fan;
+    switch (d->mode) {
+    case NTI_FAN_IN: return d->scale / fan_in;
+    case NTI_FAN_OUT: return d->scale / fan_out;
+    case NTI_FAN_AVG: return d->scale / ((fan_in + fan_out) / 2);
+    default: return d->scale / sqrt(fan_in * fan_out);
+    }
 }
 static void nti_random_scale(const nti_random_isa *isa, nt_dtype dtype, void *data, int64_t n, double factor) {
     nti_random_run run;
@@ -4916,14 +5013,16 @@ static void nti_init_constant(nt_dtype dtype, void *out, int64_t n, double value
         memcpy(to, one, size);
 }
 // Elements first .. first + n - 1 of a parameter of this shape and dtype (a floating one).
-static void nti_initialize(const nti_random_isa *isa, const nti_init *d, nt_key_value key, const nt_shape *shape, nt_dtype dtype, int64_t first, int64_t n, void *out) {
+static void nti_initialize(const nti_random_isa *isa, const nti_init *d, nt_key_value key, const nt_shape *shape, nt_dtype dtype,
+                           int64_t first, int64_t n, void *out) {
     nti_random r;
     double factor = d->scale;
     if (d->kind == NTI_INIT_ZEROS || d->kind == NTI_INIT_ONES || d->kind == NTI_INIT_CONSTANT) {
         nti_init_constant(dtype, out, n, d->kind == NTI_INIT_ZEROS ? 0 : d->kind == NTI_INIT_ONES ? 1 : d->scale);
         return;
     }
-    r.kind = d->kind == NTI_INIT_NORMAL ? NTI_RANDOM_NORMAL : d->kind == NTI_INIT_UNIFORM ? NTI_RANDOM_UNIFORM : NTI_RANDOM_TRUNCATED_NORMAL;
+    r.kind = d->kind == NTI_INIT_NORMAL ? NTI_RANDOM_NORMAL :
+             d->kind == NTI_INIT_UNIFORM ? NTI_RANDOM_UNIFORM : NTI_RANDOM_TRUNCATED_NORMAL;
     r.dtype = dtype;
     r.key = key;
     r.lo = d->kind == NTI_INIT_TRUNCATED_NORMAL ? d->lo : 0;
@@ -5414,23 +5513,55 @@ static int64_t nti_axes_offset(const nti_axes *a, int64_t flat) {
 static int64_t nti_axes_step(const nti_axes *a) { return a->count ? a->stride[a->count - 1] : 0; }     // of the last axis
 static int nti_axes_contiguous(const nti_axes *a) { return a->count == 0 || (a->count == 1 && a->stride[0] == 1); }
 
-// rows x n elements of `size` bytes, for any strides; a row that is contiguous on both sides is a memcpy
+// rows x n elements of `size` bytes
 #define NTI_MOVE(T) \
     for (int64_t r = 0; r < rows; r++, to += rows_to * (int64_t)sizeof(T), from += rows_from * (int64_t)sizeof(T)) { \
         const char *p = from; \
         char *o = to; \
         for (int64_t k = 0; k < n; k++, o += step_to * (int64_t)sizeof(T), p += step_from * (int64_t)sizeof(T)) memcpy(o, p, sizeof(T)); \
     }
-static void nti_move(size_t size, int64_t rows, int64_t n, char *to, int64_t rows_to, int64_t step_to, const char *from, int64_t rows_from, int64_t step_from) {
-    int64_t bytes = (int64_t)size;
-    if (step_to == 1 && step_from == 1 && n * bytes >= 16) {
-        for (int64_t r = 0; r < rows; r++) memcpy(to + r * rows_to * bytes, from + r * rows_from * bytes, (size_t)(n * bytes));
-    } else if (size == 8) { NTI_MOVE(uint64_t) }
+static void nti_move_block(size_t size, int64_t rows, int64_t n, char *to, int64_t rows_to, int64_t step_to, const char *from, int64_t rows_from,
+                           int64_t step_from) {
+    if (size == 8) { NTI_MOVE(uint64_t) }
     else if (size == 4) { NTI_MOVE(uint32_t) }
     else if (size == 2) { NTI_MOVE(uint16_t) }
     else { NTI_MOVE(uint8_t) }
 }
 #undef NTI_MOVE
+
+// n copies of one element: what is there is doubled.
+static void nti_repeat(size_t size, int64_t n, char *to, const char *from) {
+    size_t have = size, all = (size_t)n * size;
+    memcpy(to, from, size);
+    while (have < all) {
+        size_t some = have < all - have ? have : all - have;
+        memcpy(to + have, to, some);
+        have += some;
+    }
+}
+
+// The same for any strides and sizes: rows that are contiguous on both sides by memcpy, transposes in blocks, whose lines stay
+// in the first-level cache whatever the strides are.
+#define NTI_MOVE_SIDE 16
+static void nti_move(size_t size, int64_t rows, int64_t n, char *to, int64_t rows_to, int64_t step_to, const char *from, int64_t rows_from, int64_t step_from) {
+    int64_t bytes = (int64_t)size, side = step_from != 1 && step_from != 0 && rows > 1 ? NTI_MOVE_SIDE : INT64_MAX;
+    if (step_to == 1 && step_from == 1 && n * bytes >= 16) {
+        for (int64_t r = 0; r < rows; r++) memcpy(to + r * rows_to * bytes, from + r * rows_from * bytes, (size_t)(n * bytes));
+        return;
+    }
+    if (step_to == 1 && step_from == 0 && n * bytes >= 64) {
+        for (int64_t r = 0; r < rows; r++) nti_repeat(size, n, to + r * rows_to * bytes, from + r * rows_from * bytes);
+        return;
+    }
+    for (int64_t k = 0, some; k < n; k += some) {
+        some = nti_min(side, n - k);
+        for (int64_t r = 0, few; r < rows; r += few) {
+            few = nti_min(side, rows - r);
+            nti_move_block(size, few, some, to + (r * rows_to + k * step_to) * bytes, rows_to, step_to, from + (r * rows_from + k * step_from) * bytes,
+                           rows_from, step_from);
+        }
+    }
+}
 
 // Elements first to first + n - 1 (flat indices) of a strided operand, one after another.
 static void nti_axes_read(const nti_axes *a, const void *data, size_t size, int64_t first, int64_t n, void *out) {
@@ -5477,9 +5608,9 @@ static void nti_plan_tiles(nti_plan *p, int64_t tiles) {
             ((T *)out)[i] = a; \
         } \
     } \
-    static void nti_lanes_##name(void *out, const void *x, int64_t rows, int64_t m, void *work) { \
+    static void nti_lanes_##name(void *out, const void *x, int64_t rows, int64_t stride, int64_t m, void *work) { \
         (void)work; \
-        nti_rows_##name(out, x, rows, m, m, 1); \
+        nti_rows_##name(out, x, rows, stride, m, 1); \
     }
 NTI_REDUCE_INTEGERS(sum_u32, uint32_t, 0, a + b)                  // i32 too: wrapping
 NTI_REDUCE_INTEGERS(prod_u32, uint32_t, 1, a * b)
@@ -5506,12 +5637,14 @@ static const nti_reduce_kernels *nti_reduce_find(const nti_call *c, int kind, in
     return &NTI_ROWS_TABLE(c, dtype)->reduce[kind];
 }
 
-#define NTI_UNIT_COLUMNS 1024
+#define NTI_UNIT_COLUMNS 1024           // most columns of a unit
+#define NTI_TURNED_COLUMNS 64           // the same where kept axes in front are the columns
 typedef struct nti_nest {
-    nti_axes kept, outer, rows, columns, block;     // kept and reduced axes in front; rows, columns; block: rows and columns as one
+    nti_axes kept, outer, rows, columns;            // kept and reduced axes in front; rows, columns
     size_t size;                                    // of an element
-    int narrow;                                     // columns go in lanes
+    int lanes;                                      // rows go in lanes
     int direct;                                     // the kernels read the operand as it lies
+    int64_t stride;                                 // then: from row to row
     int64_t piece, pieces;                          // rows of a piece, pieces of the rows
     int64_t width, widths;                          // columns of a unit, units of a row of columns
     int64_t chunk, chunks;                          // pieces (through the outer axes too) summed by one tile
@@ -5528,28 +5661,46 @@ static void nti_nest_axes(nti_nest *t, const nti_view *x, int64_t mask) {
     nti_axes_start(&t->outer);
     nti_axes_start(&t->rows);
     nti_axes_start(&t->columns);
-    nti_axes_start(&t->block);
     for (int k = 0; k < x->rank; k++) {
         nti_axes *front = mask >> k & 1 ? &t->outer : &t->kept;
         nti_axes_push(k >= columns ? &t->columns : k >= rows ? &t->rows : front, x->shape[k], x->stride[k]);
-        if (k >= rows) nti_axes_push(&t->block, x->shape[k], x->stride[k]);
     }
+}
+
+// What decides the order of sums: the shape, never the strides.
+static void nti_nest_order(nti_nest *t) {
+    int64_t m = t->columns.total, n = t->rows.total, width = nti_max(1, nti_min(m, NTI_UNIT_COLUMNS));
+    t->lanes = m < NTI_NARROW_COLUMNS;
+    t->piece = t->lanes ? NTI_SUM_WIDTH * nti_max(1, 512 / nti_max(m, 1)) : NTI_PIECE_ROWS;
+    t->pieces = nti_tile_count(n, t->piece);
+    int64_t units = t->kept.total * nti_tile_count(m, width), work = t->outer.total * n * width, all = t->outer.total * t->pieces;
+    t->chunk = nti_max(all, 1);
+    if (units < 16 && work > 2 * NTI_TILE_ELEMENTS) t->chunk = nti_max(1, NTI_TILE_ELEMENTS / (nti_min(t->piece, n) * width));
+    t->chunks = nti_max(1, nti_tile_count(all, t->chunk));
+}
+
+// Sums along strided runs whose neighbours are contiguous (those of a transposed matrix): the neighbours become the columns.
+static int nti_nest_turn(nti_nest *t) {
+    int last = t->kept.count - 1;
+    if (t->columns.total != 1 || last < 0 || t->kept.stride[last] != 1 || t->rows.count != 1 || t->rows.stride[0] == 1) return 0;
+    nti_axes_push(&t->columns, t->kept.size[last], 1);
+    t->kept.total = 1;
+    t->kept.count = last;
+    for (int k = 0; k < last; k++) t->kept.total *= t->kept.size[k];
+    return 1;
 }
 
 static void nti_nest_make(nti_nest *t, const nti_view *x, int64_t mask) {
     nti_nest_axes(t, x, mask);
-    int64_t m = t->columns.total, n = t->rows.total;
+    nti_nest_order(t);
     t->size = nt_dtype_size((nt_dtype)x->dtype);
-    t->narrow = m < NTI_NARROW_COLUMNS;
-    t->direct = t->narrow ? nti_axes_contiguous(&t->block) : nti_axes_contiguous(&t->columns) && t->rows.count <= 1;
-    t->piece = t->narrow ? 16 * nti_max(1, 512 / nti_max(m, 1)) : NTI_PIECE_ROWS;
-    t->pieces = nti_tile_count(n, t->piece);
-    t->width = t->narrow ? m : nti_min(m, NTI_UNIT_COLUMNS);
+    int turned = nti_nest_turn(t);
+    int64_t m = t->columns.total;
+    t->stride = t->rows.count ? t->rows.stride[0] : m;
+    t->direct = t->rows.count <= 1 && nti_axes_contiguous(&t->columns) && (m > 1 || t->stride == 1 || t->rows.count == 0);
+    t->width = turned ? nti_min(m, NTI_TURNED_COLUMNS) : t->direct || t->lanes ? nti_min(m, NTI_UNIT_COLUMNS) : nti_min(m, 128);
     t->widths = m > 0 ? nti_tile_count(m, t->width) : 0;
-    int64_t units = t->kept.total * t->widths, work = t->outer.total * n * t->width, all = t->outer.total * t->pieces;
-    t->chunk = nti_max(all, 1);
-    if (units < 16 && work > 2 * NTI_TILE_ELEMENTS) t->chunk = nti_max(1, NTI_TILE_ELEMENTS / (nti_min(t->piece, n) * t->width));
-    t->chunks = nti_max(1, nti_tile_count(all, t->chunk));
+    int64_t units = t->kept.total * t->widths, work = t->outer.total * t->rows.total * t->width;
     t->group = t->chunks > 1 ? 1 : nti_max(1, NTI_TILE_ELEMENTS / nti_max(1, work));
     t->groups = nti_tile_count(units, t->group);
 }
@@ -5558,13 +5709,34 @@ static int64_t nti_nest_outputs(const nti_nest *t) { return t->kept.total * t->c
 
 #define NTI_COMBINE 4096               // outputs of a tile that adds up chunks
 
+// One piece and the outer axis give runs at even distances: a group of pieces is one call.
+static int nti_nest_batched(const nti_nest *t) { return t->lanes && t->direct && t->columns.total == 1 && t->pieces == 1 && t->outer.count == 1; }
+
+static int nti_nest_short(const nti_nest *t) {        // every output is one run of the operand
+    return t->lanes && t->direct && t->columns.total == 1 && t->kept.count <= 1 && t->outer.total == 1 && t->pieces == 1;
+}
+
+// Worker scratch in elements: sums of a group and of a piece, the result if it is added to out, all of `width`; the lanes; the block.
+typedef struct nti_nest_room { int64_t sum, lanes, block; } nti_nest_room;
+
+static nti_nest_room nti_nest_scratch(const nti_nest *t) {
+    nti_nest_room r;
+    int64_t rows = t->lanes ? t->piece : nti_max(1, NTI_BLOCK_ELEMENTS / nti_max(1, t->width));
+    r.sum = t->width;
+    r.lanes = nti_nest_batched(t) ? NTI_PIECE_GROUP : t->lanes && t->columns.total > 1 ? NTI_SUM_WIDTH * t->width : 0;
+    r.block = t->direct ? 0 : nti_min(rows, nti_min(t->piece, t->rows.total)) * t->width;
+    return r;
+}
+
 static void nti_plan_sums(const nti_call *c, nti_plan *p) {
     nti_nest t;
     nti_nest_make(&t, &c->in[0], c->i[1]);
     int64_t outputs = nti_nest_outputs(&t);
+    nti_nest_room r = nti_nest_scratch(&t);
     nti_plan_tiles(p, outputs ? t.groups * t.chunks : 0);
-    p->worker = (size_t)(3 * NTI_UNIT_COLUMNS + (t.direct ? 0 : NTI_BLOCK_ELEMENTS)) * t.size;
-    if (t.chunks == 1 || outputs == 0) return;
+    if (outputs == 0) return;
+    if (!nti_nest_short(&t) || c->i[2]) p->worker = (size_t)(3 * r.sum + r.lanes + r.block) * t.size;
+    if (t.chunks == 1) return;
     p->phases = 2;
     p->tiles[1] = nti_tile_count(outputs, NTI_COMBINE);
     p->shared = (size_t)(t.chunks * outputs) * t.size;
@@ -5573,18 +5745,21 @@ static void nti_plan_sums(const nti_call *c, nti_plan *p) {
 // One piece of a unit: rows `row` to `end` of its columns; `from` is row 0, column 0.
 typedef struct nti_piece { const char *from; int64_t row, end, column, width; } nti_piece;
 
-// The first `rows` rows of a piece without gaps: as they lie, or gathered into the block; stride from row to row.
+// The first `rows` rows of a piece: as they lie, or gathered into the block without gaps; stride from row to row.
 static const char *nti_piece_read(const nti_nest *t, const nti_piece *p, int64_t rows, char *block, int64_t *stride) {
     int64_t bytes = (int64_t)t->size;
-    *stride = t->direct && !t->narrow ? nti_axes_step(&t->rows) : p->width;
-    if (t->direct) return p->from + (p->row * *stride + p->column) * bytes;
-    if (t->narrow) {
-        nti_axes_read(&t->block, p->from, t->size, p->row * p->width, rows * p->width, block);
-        return block;
-    }
-    for (int64_t r = 0; r < rows; r++) {
-        const char *from = p->from + nti_axes_offset(&t->rows, p->row + r) * bytes;
-        nti_axes_read(&t->columns, from, t->size, p->column, p->width, block + r * p->width * bytes);
+    const nti_axes *r = &t->rows, *c = &t->columns;
+    *stride = t->direct ? t->stride : p->width;
+    if (t->direct) return p->from + (p->row * t->stride + p->column) * bytes;
+    if (r->count <= 1 && c->count <= 1) {
+        const char *from = p->from + (p->row * nti_axes_step(r) + p->column * nti_axes_step(c)) * bytes;
+        if (p->width == 1) nti_move(t->size, 1, rows, block, 0, 1, from, 0, nti_axes_step(r));
+        else nti_move(t->size, rows, p->width, block, p->width, 1, from, nti_axes_step(r), nti_axes_step(c));
+    } else if (p->width == 1 && c->total == 1) {
+        nti_axes_read(r, p->from, t->size, p->row, rows, block);
+    } else {
+        for (int64_t k = 0; k < rows; k++)
+            nti_axes_read(c, p->from + nti_axes_offset(r, p->row + k) * bytes, t->size, p->column, p->width, block + k * p->width * bytes);
     }
     return block;
 }
@@ -5598,9 +5773,9 @@ static void nti_reduce_piece(const nti_nest *t, const nti_reduce_kernels *k, nti
     for (int fresh = 1; p.row < p.end; p.row += rows, fresh = 0) {
         rows = nti_piece_step(t, &p);
         const char *x = nti_piece_read(t, &p, rows, block, &stride);
-        if (!t->narrow) k->rows(out, x, rows, stride, p.width, fresh);
-        else if (p.width == 1) k->runs(out, x, 1, 0, rows);
-        else k->lanes(out, x, rows, p.width, work);
+        if (!t->lanes) k->rows(out, x, rows, stride, p.width, fresh);
+        else if (p.width == 1 && t->columns.total == 1) k->runs(out, x, 1, 0, rows);
+        else k->lanes(out, x, rows, stride, p.width, work);
     }
 }
 
@@ -5611,18 +5786,32 @@ static void nti_nest_piece(const nti_call *c, const nti_nest *t, int64_t unit, i
     p->width = nti_min(t->width, t->columns.total - p->column);
 }
 
-// Pieces first to end of one unit, into out. Worker scratch: sum of a piece, lanes, block.
-static void nti_reduce_unit(const nti_call *c, const nti_nest *t, const nti_reduce_kernels *k, int64_t unit, int64_t first, int64_t end, char *out, char *worker) {
-    char *sum = worker, *work = worker + NTI_UNIT_COLUMNS * t->size, *block = work + NTI_UNIT_COLUMNS * t->size;
+// Pieces first to end of a unit, into out in their order.
+static void nti_reduce_group(const nti_call *c, const nti_nest *t, const nti_reduce_kernels *k, int64_t unit, int64_t first, int64_t end, char *out, char *worker) {
+    nti_nest_room room = nti_nest_scratch(t);
+    char *sum = worker + (size_t)room.sum * t->size, *work = worker + (size_t)(3 * room.sum) * t->size, *block = work + (size_t)room.lanes * t->size;
     nti_piece p;
-    nti_nest_piece(c, t, unit, 0, &p);
-    if (first >= end) k->rows(out, NULL, 0, 0, p.width, 1);
+    nti_nest_piece(c, t, unit, first / t->pieces, &p);
+    if (nti_nest_batched(t)) {
+        k->runs(work, p.from, end - first, t->outer.stride[0], t->rows.total);
+        k->rows(out, work, end - first, 1, 1, 1);
+        return;
+    }
     for (int64_t j = first; j < end; j++) {
         nti_nest_piece(c, t, unit, j / t->pieces, &p);
         p.row = j % t->pieces * t->piece;
         p.end = nti_min(p.row + t->piece, t->rows.total);
         nti_reduce_piece(t, k, p, j == first ? out : sum, work, block);
         if (j > first) k->rows(out, sum, 1, 0, p.width, 0);
+    }
+}
+// The same in groups of NTI_PIECE_GROUP pieces.
+static void nti_reduce_unit(const nti_call *c, const nti_nest *t, const nti_reduce_kernels *k, int64_t unit, int64_t first, int64_t end, char *out, char *worker) {
+    int64_t width = nti_min(t->width, t->columns.total - unit % t->widths * t->width);
+    if (first >= end) k->rows(out, NULL, 0, 0, width, 1);
+    for (int64_t j = first; j < end; j += NTI_PIECE_GROUP) {
+        nti_reduce_group(c, t, k, unit, j, nti_min(end, j + NTI_PIECE_GROUP), j == first ? out : worker, worker);
+        if (j > first) k->rows(out, worker, 1, 0, width, 0);
     }
 }
 
@@ -5634,10 +5823,6 @@ static void nti_reduce_combine(const nti_call *c, const nti_nest *t, const nti_r
     k->rows(out, total, 1, 0, m, !c->i[2]);
 }
 
-static int nti_reduce_short(const nti_nest *t) {      // every output is one run of the operand
-    return t->direct && t->columns.total == 1 && t->kept.count <= 1 && t->outer.total == 1 && t->pieces == 1;
-}
-
 static void nti_eval_sums(const nti_call *c, int phase, int64_t tile, void *worker) {
     nti_nest t;
     nti_nest_make(&t, &c->in[0], c->i[1]);
@@ -5646,9 +5831,9 @@ static void nti_eval_sums(const nti_call *c, int phase, int64_t tile, void *work
     int64_t group = tile % t.groups, chunk = tile / t.groups, bytes = (int64_t)t.size, all = t.outer.total * t.pieces;
     int64_t first = group * t.group, end = nti_min(first + t.group, t.kept.total * t.widths);
     int64_t piece = chunk * t.chunk, last = nti_min(piece + t.chunk, all);
-    char *w = (char *)worker, *base = t.chunks > 1 ? (char *)c->shared + chunk * nti_nest_outputs(&t) * bytes : (char *)c->out.data;
+    char *w = (char *)worker, *result = w + 2 * t.width * bytes, *base = t.chunks > 1 ? (char *)c->shared + chunk * nti_nest_outputs(&t) * bytes : (char *)c->out.data;
     int add = c->i[2] && t.chunks == 1;
-    if (nti_reduce_short(&t) && !add) {
+    if (nti_nest_short(&t) && !add) {
         int64_t step = nti_axes_step(&t.kept);
         k->runs(base + first * bytes, (const char *)c->in[0].data + first * step * bytes, end - first, step, t.rows.total);
         return;
@@ -5656,8 +5841,8 @@ static void nti_eval_sums(const nti_call *c, int phase, int64_t tile, void *work
     for (int64_t u = first; u < end; u++) {
         int64_t column = u % t.widths * t.width, m = nti_min(t.width, t.columns.total - column);
         char *out = base + (u / t.widths * t.columns.total + column) * bytes;
-        nti_reduce_unit(c, &t, k, u, piece, last, add ? w : out, add ? w + NTI_UNIT_COLUMNS * bytes : w);
-        if (add) k->rows(out, w, 1, 0, m, 0);
+        nti_reduce_unit(c, &t, k, u, piece, last, add ? result : out, w);
+        if (add) k->rows(out, result, 1, 0, m, 0);
     }
 }
 
@@ -5666,6 +5851,8 @@ static void nti_eval_sums(const nti_call *c, int phase, int64_t tile, void *work
 static void nti_arg_nest(const nti_call *c, nti_nest *t) {
     nti_nest_make(t, &c->in[0], c->i[1]);
     if (!nti_is_float((nt_dtype)c->in[0].dtype)) t->direct = 0;
+    t->lanes = 0;
+    t->piece = t->rows.total;
     t->group = nti_max(1, NTI_TILE_ELEMENTS / nti_max(1, t->rows.total * t->width));
     t->groups = nti_tile_count(t->kept.total * t->widths, t->group);
 }
@@ -5674,12 +5861,14 @@ static void nti_plan_arg(const nti_call *c, nti_plan *p) {
     nti_nest t;
     nti_arg_nest(c, &t);
     nti_plan_tiles(p, t.groups);
-    p->worker = (size_t)(2 * NTI_UNIT_COLUMNS + (t.direct ? 0 : 2 * NTI_BLOCK_ELEMENTS)) * sizeof(double);
+    nti_nest_room r = nti_nest_scratch(&t);
+    int blocks = nti_is_float((nt_dtype)c->in[0].dtype) ? 1 : 2;
+    p->worker = (size_t)(2 * r.sum + blocks * r.block) * sizeof(double);
 }
 
 static const void *nti_arg_read(const nti_call *c, const nti_nest *t, const nti_piece *p, int64_t rows, double *block, int64_t *stride) {
     if (nti_is_float((nt_dtype)c->in[0].dtype)) return nti_piece_read(t, p, rows, (char *)block, stride);
-    const char *raw = nti_piece_read(t, p, rows, (char *)(block + NTI_BLOCK_ELEMENTS), stride);
+    const char *raw = nti_piece_read(t, p, rows, (char *)(block + nti_nest_scratch(t).block), stride);
     for (int64_t k = 0; k < rows * p->width; k++) {
         uint32_t x;
         memcpy(&x, raw + 4 * k, 4);
@@ -5704,7 +5893,7 @@ static void nti_arg_run(const nti_rows_table *k, const void *x, const nti_piece 
 static void nti_arg_unit(const nti_call *c, const nti_nest *t, int64_t unit, double *worker, int32_t *out) {
     int is_f64 = c->in[0].dtype != NT_F32, least = c->i[0] == NTI_ARGMIN;
     const nti_rows_table *k = NTI_ROWS_TABLE(c, is_f64 ? NT_F64 : NT_F32);
-    double *index = worker + NTI_UNIT_COLUMNS, *block = index + NTI_UNIT_COLUMNS, best = 0;
+    double *index = worker + t->width, *block = index + t->width, best = 0;
     int64_t rows, stride, position = 0;
     nti_piece p;
     nti_nest_piece(c, t, unit, 0, &p);
@@ -5712,12 +5901,12 @@ static void nti_arg_unit(const nti_call *c, const nti_nest *t, int64_t unit, dou
     for (p.row = 0; p.row < p.end; p.row += rows) {
         rows = nti_piece_step(t, &p);
         const void *x = nti_arg_read(c, t, &p, rows, block, &stride);
-        if (p.width == 1) nti_arg_run(k, x, &p, rows, is_f64, least, &best, &position);
+        if (t->columns.total == 1) nti_arg_run(k, x, &p, rows, is_f64, least, &best, &position);
         else k->arg_rows(worker, index, x, p.row, rows, stride, p.width, least);
     }
     for (int64_t j = 0; j < p.width; j++) {
-        if (p.width > 1 && is_f64) position = ((const int64_t *)(const void *)index)[j];
-        else if (p.width > 1) position = ((const int32_t *)(const void *)index)[j];
+        if (t->columns.total > 1 && is_f64) position = ((const int64_t *)(const void *)index)[j];
+        else if (t->columns.total > 1) position = ((const int32_t *)(const void *)index)[j];
         out[j] = (int32_t)position;
     }
 }
@@ -6093,7 +6282,7 @@ static void nti_eval_sum_pool_grad(const nti_call *c, int phase, int64_t tile, v
     }
 }
 // >>moving rows
-// Rows that move elements without arithmetic, or hardly any: copy, pad, concat, gather and scatter, iota, fill, the check
+// Rows that move elements without arithmetic, or hardly any: copy, pad, concat, gather and scatter, iota, the check
 // of indices, and the driver of elementwise maps. Every dtype: elements are bytes here. Relies on nti_axes.
 
 // A strided copy: axes that are adjacent on both sides count as one; the last two (rows, columns) are moved in blocks.
@@ -6122,7 +6311,6 @@ static void nti_copy_push(nti_copy *t, int64_t size, int64_t to, int64_t from) {
 static int64_t nti_magnitude(int64_t x) { return x < 0 ? -x : x; }
 
 #define NTI_COPY_TILE 32768
-#define NTI_COPY_BLOCK 16              // side of a transposed block: its lines stay in the first-level cache at any stride
 
 static void nti_copy_make(nti_copy *t, const nti_view *out, const int64_t *to, const nti_view *in) {
     t->count = 0;
@@ -6135,7 +6323,7 @@ static void nti_copy_make(nti_copy *t, const nti_view *out, const int64_t *to, c
     int transposed = t->row >= 0 && t->from[t->column] != 1;
     for (int k = 0; k < t->count; k++) all *= t->size[k];
     t->column_step = transposed ? 1024 : NTI_COPY_TILE;
-    t->row_step = transposed ? 2 * NTI_COPY_BLOCK : nti_max(1, NTI_COPY_TILE / nti_max(1, columns));
+    t->row_step = transposed ? 2 * NTI_MOVE_SIDE : nti_max(1, NTI_COPY_TILE / nti_max(1, columns));
     t->column_units = nti_tile_count(columns, t->column_step);
     t->row_units = nti_tile_count(rows, t->row_step);
     t->units = all ? all / (rows * columns) * t->row_units * t->column_units : 0;
@@ -6143,20 +6331,6 @@ static void nti_copy_make(nti_copy *t, const nti_view *out, const int64_t *to, c
 }
 
 static int64_t nti_copy_tiles(const nti_copy *t) { return nti_tile_count(t->units, t->group); }
-
-static void nti_copy_block(const nti_copy *t, size_t size, int64_t rows, int64_t columns, char *to, const char *from) {
-    int64_t bytes = (int64_t)size, row_to = t->row >= 0 ? t->to[t->row] : 0, row_from = t->row >= 0 ? t->from[t->row] : 0;
-    int64_t column_to = t->column >= 0 ? t->to[t->column] : 0, column_from = t->column >= 0 ? t->from[t->column] : 0;
-    int64_t side = column_from != 1 && rows > 1 ? NTI_COPY_BLOCK : INT64_MAX;
-    for (int64_t k = 0, n; k < columns; k += n) {
-        n = nti_min(side, columns - k);
-        for (int64_t r = 0, m; r < rows; r += m) {
-            m = nti_min(side, rows - r);
-            nti_move(size, m, n, to + (r * row_to + k * column_to) * bytes, row_to, column_to, from + (r * row_from + k * column_from) * bytes, row_from,
-                     column_from);
-        }
-    }
-}
 
 static void nti_copy_unit(const nti_copy *t, size_t size, int64_t unit, char *to, const char *from) {
     int64_t column = unit % t->column_units * t->column_step, row = unit / t->column_units % t->row_units * t->row_step;
@@ -6177,7 +6351,9 @@ static void nti_copy_unit(const nti_copy *t, size_t size, int64_t unit, char *to
         in += flat % t->size[k] * t->from[k];
         flat /= t->size[k];
     }
-    nti_copy_block(t, size, rows, columns, to + out * (int64_t)size, from + in * (int64_t)size);
+    int r = t->row, k = t->column;
+    nti_move(size, rows, columns, to + out * (int64_t)size, r >= 0 ? t->to[r] : 0, k >= 0 ? t->to[k] : 0, from + in * (int64_t)size, r >= 0 ? t->from[r] : 0,
+             k >= 0 ? t->from[k] : 0);
 }
 
 static void nti_copy_tile(const nti_copy *t, size_t size, int64_t tile, void *to, const void *from) {
@@ -6242,20 +6418,8 @@ static void nti_number_bytes(nt_dtype dtype, double value, void *bytes) {
     else if (dtype == NT_I8 || dtype == NT_U8) { uint8_t u = (uint8_t)i; memcpy(bytes, &u, 1); }
 }
 
-// fill: out contiguous, d[0]
-static void nti_plan_fill(const nti_call *c, nti_plan *p) { nti_plan_tiles(p, nti_tile_count(nti_view_size(&c->out), NTI_TILE_ELEMENTS)); }
-
-static void nti_eval_fill(const nti_call *c, int phase, int64_t tile, void *worker) {
-    char value[8];
-    int64_t first = tile * NTI_TILE_ELEMENTS, n = nti_min(NTI_TILE_ELEMENTS, nti_view_size(&c->out) - first);
-    (void)phase;
-    (void)worker;
-    nti_number_bytes((nt_dtype)c->out.dtype, c->d[0], value);
-    nti_move(nti_out_size(c), 1, n, (char *)c->out.data + first * (int64_t)nti_out_size(c), 0, 1, value, 0, 0);
-}
-
 // iota: out contiguous, i[0] axis; f32 f64 i32 u32
-static void nti_plan_iota(const nti_call *c, nti_plan *p) { nti_plan_fill(c, p); }
+static void nti_plan_iota(const nti_call *c, nti_plan *p) { nti_plan_tiles(p, nti_tile_count(nti_view_size(&c->out), NTI_TILE_ELEMENTS)); }
 
 static void nti_eval_iota(const nti_call *c, int phase, int64_t tile, void *worker) {
     size_t size = nti_out_size(c);
@@ -6648,13 +6812,13 @@ static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *wo
 // The operations. One row each in NTI_ROWS; the functions that a row names stand below it, in the order of the rows:
 // infer (dtype and shape), derivative rules written in public operations, decompositions. Kernels stand in the kernel
 // sections above. Columns: identifier, public name, operands, flags, linear operands, map, sample range, infer, view, plan,
-// eval, cost, partial, jvp, vjp, decompose.
+// eval, cost, partial, jvp, vjp, decompose, sample (only with NTTRAIN_TESTS).
 // ---------------------------------------------------------------------------------------------------------------------
 #define NTI_F (NTI_STRIDED | NTI_IN_PLACE)
 #define NTI_FI (NTI_F | NTI_INTEGER)
 #define NTI_CONSTANT_MAP (NTI_F | NTI_NO_GRADIENT)
 #define NTI_MAP_ROW(X, ID, name, inputs, flags, linear, map, low, high, infer, partial, jvp, vjp, decompose) \
-    X(ID, name, inputs, flags, linear, NTI_MAP_##map, low, high, infer, NULL, nti_plan_map, nti_eval_map, NULL, partial, jvp, vjp, decompose)
+    X(ID, name, inputs, flags, linear, NTI_MAP_##map, low, high, infer, NULL, nti_plan_map, nti_eval_map, NULL, partial, jvp, vjp, decompose, nti_sample_map)
 #define NTI_U(X, ID, name, flags, map, low, high) \
     NTI_MAP_ROW(X, ID, "nt_" #name, 1, flags, 0, map, low, high, nti_infer_map, nti_d_##name, nti_jvp_partial, nti_vjp_partial, NULL)
 #define NTI_STEP_MAP(X, ID, name, flags, map) /* piecewise constant: no derivative is recorded */ \
@@ -6664,17 +6828,17 @@ static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *wo
 #define NTI_COMPARE(X, ID, name, map) NTI_MAP_ROW(X, ID, "nt_" #name, 2, NTI_STRIDED | NTI_INTEGER | NTI_NO_GRADIENT, 0, map, -2, 2, nti_infer_compare, NULL, NULL, NULL, NULL)
 #define NTI_LOGICAL(X, ID, name, inputs, map) NTI_MAP_ROW(X, ID, "nt_" #name, inputs, NTI_CONSTANT_MAP, 0, map, 0, 1, nti_infer_logical, NULL, NULL, NULL, NULL)
 #define NTI_REDUCE(X, ID, name, flags, linear, jvp, vjp, decompose) \
-    X(ID, name, 1, NTI_STRIDED | (flags), linear, -1, -2, 2, nti_infer_reduce, NULL, nti_plan_reduce, nti_eval_reduce, nti_cost_reduce, NULL, jvp, vjp, decompose)
-#define NTI_SEE(X, ID, name, flags, view, infer, jvp, vjp) /* a view; copied where strides cannot say it */ \
-    X(ID, name, 1, NTI_VIEW | NTI_STRIDED | NTI_INTEGER | NTI_CHEAP | (flags), 1, -1, -2, 2, infer, view, nti_plan_copy, nti_eval_copy, NULL, NULL, jvp, vjp, NULL)
+    X(ID, name, 1, NTI_STRIDED | (flags), linear, -1, -2, 2, nti_infer_reduce, NULL, nti_plan_reduce, nti_eval_reduce, nti_cost_reduce, NULL, jvp, vjp, decompose, nti_sample_reduce)
+#define NTI_SEE(X, ID, name, flags, view, infer, jvp, vjp, sample) /* a view; copied where strides cannot say it */ \
+    X(ID, name, 1, NTI_VIEW | NTI_STRIDED | NTI_INTEGER | NTI_CHEAP | (flags), 1, -1, -2, 2, infer, view, nti_plan_copy, nti_eval_copy, NULL, NULL, jvp, vjp, NULL, sample)
 
 #define NTI_ROWS(X)                                                                                                                                     \
-    X(INPUT, "nt_input", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_leaf, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)                                     \
-    X(VARIABLE, "nt_variable", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_leaf, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)                               \
-    X(CONSTANT, "nt_constant", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_generator, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)                          \
-    X(FULL, "nt_full", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_generator, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)                                  \
-    X(IOTA, "nt_iota", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_generator, NULL, nti_plan_iota, nti_eval_iota, NULL, NULL, NULL, NULL, NULL)                   \
-    NTI_MAP_ROW(X, NEG, "nt_neg", 1, NTI_FI, 1, NEG, -2, 2, nti_infer_map, NULL, nti_jvp_linear, nti_vjp_neg, NULL)                                        \
+    X(INPUT, "nt_input", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_leaf, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf)                 \
+    X(VARIABLE, "nt_variable", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_leaf, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf)           \
+    X(CONSTANT, "nt_constant", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_generator, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf)      \
+    X(FULL, "nt_full", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_generator, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf)              \
+    X(IOTA, "nt_iota", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_generator, NULL, nti_plan_iota, nti_eval_iota, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf) \
+    NTI_MAP_ROW(X, NEG, "nt_neg", 1, NTI_FI, 1, NEG, -2, 2, nti_infer_map, NULL, nti_jvp_linear, nti_vjp_neg, NULL)                                     \
     NTI_U(X, ABS, abs, NTI_FI, ABS, -2, 2)                                                                                                              \
     NTI_STEP_MAP(X, SIGN, sign, NTI_FI, SIGN)                                                                                                           \
     NTI_U(X, SQUARE, square, NTI_FI, SQUARE, -2, 2)                                                                                                     \
@@ -6708,8 +6872,8 @@ static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *wo
     NTI_U(X, SIGMOID, sigmoid, NTI_F, SIGMOID, -2, 2)                                                                                                   \
     NTI_U(X, LOG_SIGMOID, log_sigmoid, NTI_F, LOG_SIGMOID, -2, 2)                                                                                       \
     NTI_U(X, SOFTPLUS, softplus, NTI_F, SOFTPLUS, -2, 2)                                                                                                \
-    NTI_MAP_ROW(X, RELU, "nt_relu", 1, NTI_FI, 0, RELU, -2, 2, nti_infer_map, NULL, nti_jvp_relu, nti_vjp_relu, NULL)                                      \
-    NTI_MAP_ROW(X, RELU_GRAD, "nt_relu derivative", 2, NTI_F, 2, RELU_GRAD, -2, 2, nti_infer_map, NULL, nti_jvp_linear, nti_vjp_relu_grad, NULL)           \
+    NTI_MAP_ROW(X, RELU, "nt_relu", 1, NTI_FI, 0, RELU, -2, 2, nti_infer_map, NULL, nti_jvp_relu, nti_vjp_relu, NULL)                                   \
+    NTI_MAP_ROW(X, RELU_GRAD, "nt_relu derivative", 2, NTI_F, 2, RELU_GRAD, -2, 2, nti_infer_map, NULL, nti_jvp_linear, nti_vjp_relu_grad, NULL)        \
     NTI_U(X, LEAKY_RELU, leaky_relu, NTI_F, LEAKY_RELU, -2, 2)                                                                                          \
     NTI_U(X, ELU, elu, NTI_F, ELU, -2, 2)                                                                                                               \
     NTI_U(X, GELU, gelu, NTI_F, GELU, -2, 2)                                                                                                            \
@@ -6722,16 +6886,16 @@ static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *wo
     NTI_STEP_MAP(X, CEIL, ceil, NTI_F, CEIL)                                                                                                            \
     NTI_STEP_MAP(X, TRUNC, trunc, NTI_F, TRUNC)                                                                                                         \
     NTI_STEP_MAP(X, ROUND, round, NTI_F, ROUND)                                                                                                         \
-    NTI_MAP_ROW(X, SCALE, "nt_scale", 1, NTI_FI, 1, SCALE, -2, 2, nti_infer_map, NULL, nti_jvp_linear, nti_vjp_scale, NULL)                                \
-    NTI_MAP_ROW(X, ADD_SCALAR, "nt_add_scalar", 1, NTI_FI, 0, ADD_SCALAR, -2, 2, nti_infer_map, NULL, nti_jvp_same, nti_vjp_same, NULL)                    \
+    NTI_MAP_ROW(X, SCALE, "nt_scale", 1, NTI_FI, 1, SCALE, -2, 2, nti_infer_map, NULL, nti_jvp_linear, nti_vjp_scale, NULL)                             \
+    NTI_MAP_ROW(X, ADD_SCALAR, "nt_add_scalar", 1, NTI_FI, 0, ADD_SCALAR, -2, 2, nti_infer_map, NULL, nti_jvp_same, nti_vjp_same, NULL)                 \
     NTI_U(X, POW_SCALAR, pow_scalar, NTI_F, POW_SCALAR, 0.3, 3)                                                                                         \
     NTI_U(X, CLAMP, clamp, NTI_FI, CLAMP, -2, 2)                                                                                                        \
-    NTI_MAP_ROW(X, IS_FINITE, "nt_is_finite", 1, NTI_STRIDED | NTI_NO_GRADIENT, 0, IS_FINITE, -2, 2, nti_infer_compare, NULL, NULL, NULL, NULL)            \
-    NTI_MAP_ROW(X, IS_NAN, "nt_is_nan", 1, NTI_STRIDED | NTI_NO_GRADIENT, 0, IS_NAN, -2, 2, nti_infer_compare, NULL, NULL, NULL, NULL)                     \
-    X(CAST, "nt_cast", 1, NTI_INTEGER, 1, -1, -2, 2, nti_infer_cast, NULL, nti_plan_cast, nti_eval_cast, NULL, NULL, nti_jvp_cast, nti_vjp_cast, NULL) \
-    NTI_MAP_ROW(X, ADD, "nt_add", 2, NTI_FI | NTI_JOINT, 3, ADD, -2, 2, nti_infer_map, NULL, nti_jvp_add, nti_vjp_same, NULL)                              \
-    NTI_MAP_ROW(X, SUB, "nt_sub", 2, NTI_FI | NTI_JOINT, 3, SUB, -2, 2, nti_infer_map, NULL, nti_jvp_sub, nti_vjp_sub, NULL)                               \
-    NTI_MAP_ROW(X, MUL, "nt_mul", 2, NTI_FI, 3, MUL, -2, 2, nti_infer_map, NULL, nti_jvp_linear, nti_vjp_mul, NULL)                                        \
+    NTI_MAP_ROW(X, IS_FINITE, "nt_is_finite", 1, NTI_STRIDED | NTI_NO_GRADIENT, 0, IS_FINITE, -2, 2, nti_infer_compare, NULL, NULL, NULL, NULL)         \
+    NTI_MAP_ROW(X, IS_NAN, "nt_is_nan", 1, NTI_STRIDED | NTI_NO_GRADIENT, 0, IS_NAN, -2, 2, nti_infer_compare, NULL, NULL, NULL, NULL)                  \
+    X(CAST, "nt_cast", 1, NTI_INTEGER, 1, -1, -2, 2, nti_infer_cast, NULL, nti_plan_cast, nti_eval_cast, NULL, NULL, nti_jvp_cast, nti_vjp_cast, NULL, nti_sample_cast) \
+    NTI_MAP_ROW(X, ADD, "nt_add", 2, NTI_FI | NTI_JOINT, 3, ADD, -2, 2, nti_infer_map, NULL, nti_jvp_add, nti_vjp_same, NULL)                           \
+    NTI_MAP_ROW(X, SUB, "nt_sub", 2, NTI_FI | NTI_JOINT, 3, SUB, -2, 2, nti_infer_map, NULL, nti_jvp_sub, nti_vjp_sub, NULL)                            \
+    NTI_MAP_ROW(X, MUL, "nt_mul", 2, NTI_FI, 3, MUL, -2, 2, nti_infer_map, NULL, nti_jvp_linear, nti_vjp_mul, NULL)                                     \
     NTI_B(X, DIV, div, NTI_FI, DIV, 0.3, 3)                                                                                                             \
     NTI_B(X, POW, pow, NTI_F, POW, 0.3, 3)                                                                                                              \
     NTI_B(X, MAXIMUM, maximum, NTI_FI, MAX, -2, 2)                                                                                                      \
@@ -6752,81 +6916,81 @@ static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *wo
     NTI_LOGICAL(X, LOGICAL_AND, logical_and, 2, LOGICAL_AND)                                                                                            \
     NTI_LOGICAL(X, LOGICAL_OR, logical_or, 2, LOGICAL_OR)                                                                                               \
     NTI_LOGICAL(X, LOGICAL_XOR, logical_xor, 2, LOGICAL_XOR)                                                                                            \
-    NTI_MAP_ROW(X, SELECT, "nt_select", 3, NTI_FI | NTI_JOINT, 6, SELECT, -2, 2, nti_infer_select, NULL, nti_jvp_select, nti_vjp_select, NULL)             \
-    X(MATMUL, "nt_matmul", 2, NTI_STRIDED | NTI_ACCUMULATES | NTI_INTEGER, 3, -1, -2, 2, nti_infer_matmul, NULL, nti_plan_matmul, nti_eval_matmul,          \
-      nti_cost_matmul, NULL, nti_jvp_linear, nti_vjp_matmul, NULL)                                                                                       \
-    X(CONV, "nt_conv", 2, 0, 3, -1, -2, 2, nti_infer_conv, NULL, nti_plan_conv, nti_eval_conv, nti_cost_conv, NULL, nti_jvp_linear, nti_vjp_conv, NULL)     \
-    X(CONV_INPUT, "nt_conv_transpose_input", 2, 0, 3, -1, -2, 2, nti_infer_conv_input, NULL, nti_plan_conv_input, nti_eval_conv_input, nti_cost_conv,      \
-      NULL, nti_jvp_linear, nti_vjp_conv_input, NULL)                                                                                                    \
-    X(CONV_FILTER, "nt_conv_transpose_kernel", 2, NTI_ACCUMULATES, 3, -1, -2, 2, nti_infer_conv_filter, NULL, nti_plan_conv_filter,                        \
-      nti_eval_conv_filter, nti_cost_conv, NULL, nti_jvp_linear, nti_vjp_conv_filter, NULL)                                                              \
-    X(MAX_POOL, "nt_max_pool", 1, 0, 0, -1, -2, 2, nti_infer_pool, NULL, nti_plan_pool, nti_eval_pool, nti_cost_pool, NULL, nti_jvp_max_pool,              \
-      nti_vjp_max_pool, NULL)                                                                                                                            \
-    X(MAX_POOL_GRAD, "nt_max_pool derivative", 2, 0, 2, -1, -2, 2, nti_infer_pool_grad, NULL, nti_plan_max_pool_grad, nti_eval_max_pool_grad,              \
-      nti_cost_pool, NULL, nti_jvp_linear, nti_vjp_max_pool_grad, NULL)                                                                                  \
-    X(MAX_POOL_JVP, "nt_max_pool derivative", 2, 0, 2, -1, -2, 2, nti_infer_pool_jvp, NULL, nti_plan_max_pool_jvp, nti_eval_max_pool_jvp, nti_cost_pool,   \
-      NULL, nti_jvp_linear, nti_vjp_max_pool_jvp, NULL)                                                                                                  \
-    X(SUM_POOL, "nt_sum_pool", 1, 0, 1, -1, -2, 2, nti_infer_pool, NULL, nti_plan_pool, nti_eval_pool, nti_cost_pool, NULL, nti_jvp_linear,                \
-      nti_vjp_sum_pool, NULL)                                                                                                                            \
-    X(SUM_POOL_GRAD, "nt_sum_pool derivative", 1, 0, 1, -1, -2, 2, nti_infer_pool_grad, NULL, nti_plan_sum_pool_grad, nti_eval_sum_pool_grad,              \
-      nti_cost_pool, NULL, nti_jvp_linear, nti_vjp_sum_pool_grad, NULL)                                                                                  \
-    NTI_REDUCE(X, SUM, "nt_sum", NTI_ACCUMULATES | NTI_INTEGER, 1, nti_jvp_linear, nti_vjp_sum, NULL)                                                     \
-    NTI_REDUCE(X, PROD, "nt_prod", NTI_INTEGER, 0, NULL, NULL, nti_decompose_prod)                                                                         \
-    NTI_REDUCE(X, MAX, "nt_max", NTI_INTEGER, 0, nti_jvp_extreme, nti_vjp_extreme, NULL)                                                                   \
-    NTI_REDUCE(X, MIN, "nt_min", NTI_INTEGER, 0, nti_jvp_extreme, nti_vjp_extreme, NULL)                                                                   \
-    NTI_REDUCE(X, ANY, "nt_any", NTI_BOOLEAN | NTI_NO_GRADIENT, 0, NULL, NULL, NULL)                                                                       \
-    NTI_REDUCE(X, ALL, "nt_all", NTI_BOOLEAN | NTI_NO_GRADIENT, 0, NULL, NULL, NULL)                                                                       \
-    NTI_REDUCE(X, ARGMAX, "nt_argmax", NTI_INTEGER | NTI_NO_GRADIENT, 0, NULL, NULL, NULL)                                                                 \
-    NTI_REDUCE(X, ARGMIN, "nt_argmin", NTI_INTEGER | NTI_NO_GRADIENT, 0, NULL, NULL, NULL)                                                                 \
-    NTI_SEE(X, RESHAPE, "nt_reshape", 0, nti_view_reshape, nti_infer_reshape, nti_jvp_linear, nti_vjp_reshape)                                             \
-    NTI_SEE(X, TRANSPOSE, "nt_transpose", 0, nti_view_transpose, nti_infer_transpose, nti_jvp_linear, nti_vjp_transpose)                                   \
-    NTI_SEE(X, BROADCAST, "nt_broadcast", 0, nti_view_broadcast, nti_infer_broadcast, nti_jvp_linear, nti_vjp_broadcast)                                   \
-    NTI_SEE(X, SLICE, "nt_slice", 0, nti_view_slice, nti_infer_slice, nti_jvp_linear, nti_vjp_slice)                                                       \
-    NTI_SEE(X, STOP_GRADIENT, "nt_stop_gradient", NTI_NO_GRADIENT, nti_view_same, nti_infer_same, NULL, NULL)                                              \
-    X(CHECK_INDEX, "nt_check_index", 1, NTI_VIEW | NTI_STRIDED | NTI_CHECKS | NTI_INTEGER | NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_same,        \
-      nti_view_same, nti_plan_check_index, nti_eval_check_index, NULL, NULL, NULL, NULL, NULL)                                                           \
-    X(CHECK_FINITE, "loss", 1, NTI_VIEW | NTI_STRIDED | NTI_CHECKS | NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_same, nti_view_same,                \
-      nti_plan_check_finite, nti_eval_check_finite, NULL, NULL, NULL, NULL, NULL)                                                                        \
-    X(PAD, "nt_pad", 1, NTI_STRIDED | NTI_INTEGER | NTI_CHEAP, 1, -1, -2, 2, nti_infer_pad, NULL, nti_plan_pad, nti_eval_pad, NULL, NULL, nti_jvp_pad,       \
-      nti_vjp_pad, NULL)                                                                                                                                 \
-    X(CONCAT, "nt_concat", -1, NTI_STRIDED | NTI_INTEGER | NTI_JOINT | NTI_CHEAP, 0xffffffffu, -1, -2, 2, nti_infer_concat, NULL, nti_plan_concat,           \
-      nti_eval_concat, NULL, NULL, nti_jvp_joint, nti_vjp_concat, NULL)                                                                                  \
-    X(GATHER, "nt_gather", 2, NTI_CHEAP, 1, -1, -2, 2, nti_infer_gather, NULL, nti_plan_gather, nti_eval_gather, NULL, NULL, nti_jvp_linear,                \
-      nti_vjp_gather, NULL)                                                                                                                              \
-    X(SCATTER_ADD, "nt_scatter_add", 3, NTI_JOINT | NTI_IN_PLACE_FIRST, 5, -1, -2, 2, nti_infer_scatter_add, NULL, nti_plan_scatter_add,                   \
-      nti_eval_scatter_add, NULL, NULL, nti_jvp_joint, nti_vjp_scatter_add, NULL)                                                                        \
-    X(SOFTMAX, "nt_softmax", 1, NTI_IN_PLACE, 0, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_softmax, nti_eval_softmax, nti_cost_exp, NULL,               \
-      nti_jvp_softmax, nti_vjp_softmax, nti_decompose_softmax)                                                                                           \
-    X(SOFTMAX_GRAD, "nt_softmax derivative", 2, 0, 0, -1, -2, 2, nti_infer_like_first, NULL, nti_plan_softmax_grad, nti_eval_softmax_grad, nti_cost_exp,   \
-      NULL, NULL, NULL, nti_decompose_softmax_grad)                                                                                                      \
-    X(LOG_SOFTMAX, "nt_log_softmax", 1, NTI_IN_PLACE, 0, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_softmax, nti_eval_softmax, nti_cost_exp, NULL,       \
-      NULL, nti_vjp_log_softmax, nti_decompose_log_softmax)                                                                                              \
-    X(LOG_SOFTMAX_GRAD, "nt_log_softmax derivative", 2, 0, 0, -1, -2, 2, nti_infer_like_first, NULL, nti_plan_log_softmax_grad,                            \
-      nti_eval_log_softmax_grad, nti_cost_exp, NULL, NULL, NULL, nti_decompose_log_softmax_grad)                                                         \
-    X(CROSS_ENTROPY, "nt_cross_entropy", 2, 0, 0, -1, -2, 2, nti_infer_cross_entropy, NULL, nti_plan_cross_entropy, nti_eval_cross_entropy,                \
-      nti_cost_exp, NULL, nti_jvp_cross_entropy, nti_vjp_cross_entropy, nti_decompose_cross_entropy)                                                     \
-    X(CROSS_ENTROPY_GRAD, "nt_cross_entropy derivative", 3, 0, 0, -1, -2, 2, nti_infer_like_first, NULL, nti_plan_cross_entropy_grad,                      \
-      nti_eval_cross_entropy_grad, nti_cost_exp, NULL, NULL, NULL, nti_decompose_cross_entropy_grad)                                                     \
-    X(CROSS_ENTROPY_JVP, "nt_cross_entropy derivative", 3, 0, 0, -1, -2, 2, nti_infer_cross_entropy, NULL, nti_plan_cross_entropy_jvp,                     \
-      nti_eval_cross_entropy_jvp, nti_cost_exp, NULL, NULL, NULL, nti_decompose_cross_entropy_jvp)                                                       \
-    X(NORM_STATS, "nt_layer_norm statistics", 1, NTI_NO_GRADIENT, 0, -1, -2, 2, nti_infer_norm_stats, NULL, nti_plan_norm_stats, nti_eval_norm_stats,      \
-      NULL, NULL, NULL, NULL, NULL)                                                                                                                      \
-    X(NORM, "nt_layer_norm", 2, 0, 0, -1, -2, 2, nti_infer_like_first, NULL, nti_plan_norm_apply, nti_eval_norm_apply, NULL, NULL, nti_jvp_norm,           \
-      nti_vjp_norm, nti_decompose_norm)                                                                                                                  \
-    X(NORM_GRAD, "nt_layer_norm derivative", 3, 0, 0, -1, -2, 2, nti_infer_like_first, NULL, nti_plan_norm_grad, nti_eval_norm_grad, NULL, NULL, NULL,     \
-      NULL, nti_decompose_norm_grad)                                                                                                                     \
-    X(KEY, "nt_key_tensor", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_key, NULL, nti_plan_single, nti_eval_key, NULL, NULL, NULL, NULL, NULL)                   \
-    X(FOLD_IN, "nt_fold_in", 2, NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_fold_in, NULL, nti_plan_single, nti_eval_fold_in, NULL, NULL, NULL,     \
-      NULL, NULL)                                                                                                                                        \
-    X(SPLIT, "nt_split", 1, NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_split, NULL, NULL, NULL, NULL, NULL)           \
-    X(RANDOM, "nt_random", 1, NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_random, nti_cost_random, NULL, NULL, NULL,   \
-      NULL)                                                                                                                                              \
-    X(ASSIGN, "nt_assign", 2, NTI_EFFECT | NTI_STRIDED | NTI_INTEGER | NTI_BOOLEAN | NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_assign, NULL,       \
-      nti_plan_assign, nti_eval_assign, NULL, NULL, NULL, NULL, NULL)                                                                                    \
-    X(ACCUMULATE, "accumulate", 2, NTI_EFFECT | NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_assign, NULL, nti_plan_accumulate,                   \
-      nti_eval_accumulate, NULL, NULL, NULL, NULL, NULL)                                                                                                 \
-    X(UPDATE, "update", -1, NTI_EFFECT | NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_assign, NULL, nti_plan_update, nti_eval_update, nti_cost_update, NULL,    \
-      NULL, NULL, NULL)
+    NTI_MAP_ROW(X, SELECT, "nt_select", 3, NTI_FI | NTI_JOINT, 6, SELECT, -2, 2, nti_infer_select, NULL, nti_jvp_select, nti_vjp_select, NULL)          \
+    X(MATMUL, "nt_matmul", 2, NTI_STRIDED | NTI_ACCUMULATES | NTI_INTEGER, 3, -1, -2, 2, nti_infer_matmul, NULL, nti_plan_matmul, nti_eval_matmul,      \
+      nti_cost_matmul, NULL, nti_jvp_linear, nti_vjp_matmul, NULL, nti_sample_matmul)                                                                   \
+    X(CONV, "nt_conv", 2, 0, 3, -1, -2, 2, nti_infer_conv, NULL, nti_plan_conv, nti_eval_conv, nti_cost_conv, NULL, nti_jvp_linear, nti_vjp_conv, NULL, nti_sample_conv) \
+    X(CONV_INPUT, "nt_conv_transpose_input", 2, 0, 3, -1, -2, 2, nti_infer_conv_input, NULL, nti_plan_conv_input, nti_eval_conv_input, nti_cost_conv,   \
+      NULL, nti_jvp_linear, nti_vjp_conv_input, NULL, nti_sample_conv)                                                                                  \
+    X(CONV_FILTER, "nt_conv_transpose_kernel", 2, NTI_ACCUMULATES, 3, -1, -2, 2, nti_infer_conv_filter, NULL, nti_plan_conv_filter,                     \
+      nti_eval_conv_filter, nti_cost_conv, NULL, nti_jvp_linear, nti_vjp_conv_filter, NULL, nti_sample_conv)                                            \
+    X(MAX_POOL, "nt_max_pool", 1, 0, 0, -1, -2, 2, nti_infer_pool, NULL, nti_plan_pool, nti_eval_pool, nti_cost_pool, NULL, nti_jvp_max_pool,           \
+      nti_vjp_max_pool, NULL, nti_sample_pool)                                                                                                          \
+    X(MAX_POOL_GRAD, "nt_max_pool derivative", 2, 0, 2, -1, -2, 2, nti_infer_pool_grad, NULL, nti_plan_max_pool_grad, nti_eval_max_pool_grad,           \
+      nti_cost_pool, NULL, nti_jvp_linear, nti_vjp_max_pool_grad, NULL, nti_sample_pool)                                                                \
+    X(MAX_POOL_JVP, "nt_max_pool derivative", 2, 0, 2, -1, -2, 2, nti_infer_pool_jvp, NULL, nti_plan_max_pool_jvp, nti_eval_max_pool_jvp, nti_cost_pool, \
+      NULL, nti_jvp_linear, nti_vjp_max_pool_jvp, NULL, nti_sample_pool)                                                                                \
+    X(SUM_POOL, "nt_sum_pool", 1, 0, 1, -1, -2, 2, nti_infer_pool, NULL, nti_plan_pool, nti_eval_pool, nti_cost_pool, NULL, nti_jvp_linear,             \
+      nti_vjp_sum_pool, NULL, nti_sample_pool)                                                                                                          \
+    X(SUM_POOL_GRAD, "nt_sum_pool derivative", 1, 0, 1, -1, -2, 2, nti_infer_pool_grad, NULL, nti_plan_sum_pool_grad, nti_eval_sum_pool_grad,           \
+      nti_cost_pool, NULL, nti_jvp_linear, nti_vjp_sum_pool_grad, NULL, nti_sample_pool)                                                                \
+    NTI_REDUCE(X, SUM, "nt_sum", NTI_ACCUMULATES | NTI_INTEGER, 1, nti_jvp_linear, nti_vjp_sum, NULL)                                                   \
+    NTI_REDUCE(X, PROD, "nt_prod", NTI_INTEGER, 0, NULL, NULL, nti_decompose_prod)                                                                      \
+    NTI_REDUCE(X, MAX, "nt_max", NTI_INTEGER, 0, nti_jvp_extreme, nti_vjp_extreme, NULL)                                                                \
+    NTI_REDUCE(X, MIN, "nt_min", NTI_INTEGER, 0, nti_jvp_extreme, nti_vjp_extreme, NULL)                                                                \
+    NTI_REDUCE(X, ANY, "nt_any", NTI_BOOLEAN | NTI_NO_GRADIENT, 0, NULL, NULL, NULL)                                                                    \
+    NTI_REDUCE(X, ALL, "nt_all", NTI_BOOLEAN | NTI_NO_GRADIENT, 0, NULL, NULL, NULL)                                                                    \
+    NTI_REDUCE(X, ARGMAX, "nt_argmax", NTI_INTEGER | NTI_NO_GRADIENT, 0, NULL, NULL, NULL)                                                              \
+    NTI_REDUCE(X, ARGMIN, "nt_argmin", NTI_INTEGER | NTI_NO_GRADIENT, 0, NULL, NULL, NULL)                                                              \
+    NTI_SEE(X, RESHAPE, "nt_reshape", 0, nti_view_reshape, nti_infer_reshape, nti_jvp_linear, nti_vjp_reshape, nti_sample_reshape)                      \
+    NTI_SEE(X, TRANSPOSE, "nt_transpose", 0, nti_view_transpose, nti_infer_transpose, nti_jvp_linear, nti_vjp_transpose, nti_sample_transpose)          \
+    NTI_SEE(X, BROADCAST, "nt_broadcast", 0, nti_view_broadcast, nti_infer_broadcast, nti_jvp_linear, nti_vjp_broadcast, nti_sample_broadcast)          \
+    NTI_SEE(X, SLICE, "nt_slice", 0, nti_view_slice, nti_infer_slice, nti_jvp_linear, nti_vjp_slice, nti_sample_slice)                                  \
+    NTI_SEE(X, STOP_GRADIENT, "nt_stop_gradient", NTI_NO_GRADIENT, nti_view_same, nti_infer_same, NULL, NULL, nti_sample_view)                          \
+    X(CHECK_INDEX, "nt_check_index", 1, NTI_VIEW | NTI_STRIDED | NTI_CHECKS | NTI_INTEGER | NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_same,   \
+      nti_view_same, nti_plan_check_index, nti_eval_check_index, NULL, NULL, NULL, NULL, NULL, nti_sample_check_index)                                  \
+    X(CHECK_FINITE, "loss", 1, NTI_VIEW | NTI_STRIDED | NTI_CHECKS | NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_same, nti_view_same,           \
+      nti_plan_check_finite, nti_eval_check_finite, NULL, NULL, NULL, NULL, NULL, nti_sample_view)                                                      \
+    X(PAD, "nt_pad", 1, NTI_STRIDED | NTI_INTEGER | NTI_CHEAP, 1, -1, -2, 2, nti_infer_pad, NULL, nti_plan_pad, nti_eval_pad, NULL, NULL, nti_jvp_pad,  \
+      nti_vjp_pad, NULL, nti_sample_pad)                                                                                                                \
+    X(CONCAT, "nt_concat", -1, NTI_STRIDED | NTI_INTEGER | NTI_JOINT | NTI_CHEAP, 0xffffffffu, -1, -2, 2, nti_infer_concat, NULL, nti_plan_concat,      \
+      nti_eval_concat, NULL, NULL, nti_jvp_joint, nti_vjp_concat, NULL, nti_sample_concat)                                                              \
+    X(GATHER, "nt_gather", 2, NTI_CHEAP, 1, -1, -2, 2, nti_infer_gather, NULL, nti_plan_gather, nti_eval_gather, NULL, NULL, nti_jvp_linear,            \
+      nti_vjp_gather, NULL, nti_sample_gather)                                                                                                          \
+    X(SCATTER_ADD, "nt_scatter_add", 3, NTI_JOINT | NTI_IN_PLACE_FIRST, 5, -1, -2, 2, nti_infer_scatter_add, NULL, nti_plan_scatter_add,                \
+      nti_eval_scatter_add, NULL, NULL, nti_jvp_joint, nti_vjp_scatter_add, NULL, nti_sample_gather)                                                    \
+    X(SOFTMAX, "nt_softmax", 1, NTI_IN_PLACE, 0, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_softmax, nti_eval_softmax, nti_cost_exp, NULL,            \
+      nti_jvp_softmax, nti_vjp_softmax, nti_decompose_softmax, nti_sample_softmax)                                                                      \
+    X(SOFTMAX_GRAD, "nt_softmax derivative", 2, 0, 0, -1, -2, 2, nti_infer_like_first, NULL, nti_plan_softmax_grad, nti_eval_softmax_grad, nti_cost_exp, \
+      NULL, NULL, NULL, nti_decompose_softmax_grad, nti_sample_softmax)                                                                                 \
+    X(LOG_SOFTMAX, "nt_log_softmax", 1, NTI_IN_PLACE, 0, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_softmax, nti_eval_softmax, nti_cost_exp, NULL,    \
+      NULL, nti_vjp_log_softmax, nti_decompose_log_softmax, nti_sample_softmax)                                                                         \
+    X(LOG_SOFTMAX_GRAD, "nt_log_softmax derivative", 2, 0, 0, -1, -2, 2, nti_infer_like_first, NULL, nti_plan_log_softmax_grad,                         \
+      nti_eval_log_softmax_grad, nti_cost_exp, NULL, NULL, NULL, nti_decompose_log_softmax_grad, nti_sample_softmax)                                    \
+    X(CROSS_ENTROPY, "nt_cross_entropy", 2, 0, 0, -1, -2, 2, nti_infer_cross_entropy, NULL, nti_plan_cross_entropy, nti_eval_cross_entropy,             \
+      nti_cost_exp, NULL, nti_jvp_cross_entropy, nti_vjp_cross_entropy, nti_decompose_cross_entropy, nti_sample_cross_entropy)                          \
+    X(CROSS_ENTROPY_GRAD, "nt_cross_entropy derivative", 3, 0, 0, -1, -2, 2, nti_infer_like_first, NULL, nti_plan_cross_entropy_grad,                   \
+      nti_eval_cross_entropy_grad, nti_cost_exp, NULL, NULL, NULL, nti_decompose_cross_entropy_grad, nti_sample_cross_entropy)                          \
+    X(CROSS_ENTROPY_JVP, "nt_cross_entropy derivative", 3, 0, 0, -1, -2, 2, nti_infer_cross_entropy, NULL, nti_plan_cross_entropy_jvp,                  \
+      nti_eval_cross_entropy_jvp, nti_cost_exp, NULL, NULL, NULL, nti_decompose_cross_entropy_jvp, nti_sample_cross_entropy)                            \
+    X(NORM_STATS, "nt_layer_norm statistics", 1, NTI_NO_GRADIENT, 0, -1, -2, 2, nti_infer_norm_stats, NULL, nti_plan_norm_stats, nti_eval_norm_stats,   \
+      NULL, NULL, NULL, NULL, NULL, nti_sample_norm)                                                                                                    \
+    X(NORM, "nt_layer_norm", 2, 0, 0, -1, -2, 2, nti_infer_like_first, NULL, nti_plan_norm_apply, nti_eval_norm_apply, NULL, NULL, nti_jvp_norm,        \
+      nti_vjp_norm, nti_decompose_norm, nti_sample_norm)                                                                                                \
+    X(NORM_GRAD, "nt_layer_norm derivative", 3, 0, 0, -1, -2, 2, nti_infer_like_first, NULL, nti_plan_norm_grad, nti_eval_norm_grad, NULL, NULL, NULL,  \
+      NULL, nti_decompose_norm_grad, nti_sample_norm)                                                                                                   \
+    X(KEY, "nt_key_tensor", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_key, NULL, nti_plan_single, nti_eval_key, NULL, NULL, NULL, NULL, NULL, nti_sample_key) \
+    X(FOLD_IN, "nt_fold_in", 2, NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_fold_in, NULL, nti_plan_single, nti_eval_fold_in, NULL, NULL, NULL, \
+      NULL, NULL, nti_sample_key)                                                                                                                       \
+    X(SPLIT, "nt_split", 1, NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_split, NULL, NULL, NULL, NULL, NULL, nti_sample_key) \
+    X(RANDOM, "nt_random", 1, NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_random, nti_cost_random, NULL, NULL, NULL, \
+      NULL, nti_sample_random)                                                                                                                          \
+    X(ASSIGN, "nt_assign", 2, NTI_EFFECT | NTI_STRIDED | NTI_INTEGER | NTI_BOOLEAN | NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_assign, NULL,  \
+      nti_plan_assign, nti_eval_assign, NULL, NULL, NULL, NULL, NULL, nti_sample_effect)                                                                \
+    X(ACCUMULATE, "accumulate", 2, NTI_EFFECT | NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_assign, NULL, nti_plan_accumulate,                              \
+      nti_eval_accumulate, NULL, NULL, NULL, NULL, NULL, nti_sample_effect)                                                                             \
+    X(UPDATE, "update", -1, NTI_EFFECT | NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_assign, NULL, nti_plan_update, nti_eval_update, nti_cost_update, NULL, \
+      NULL, NULL, NULL, nti_sample_effect)
 
 #define NTI_ROW_ENUM(ID, ...) NTI_OP_##ID,
 enum { NTI_ROWS(NTI_ROW_ENUM) NTI_OP_COUNT };
@@ -7103,6 +7267,13 @@ static int nti_infer_matmul(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     return 1;
 }
 
+static nt_tensor *nti_record_matmul(nt_tensor *x, nt_tensor *y) { // attribute: accumulate
+    nt_tensor *in[2];
+    int64_t accumulate = 0;
+    in[0] = x, in[1] = y;
+    return x && y ? nti_record(x->tape, NTI_OP_MATMUL, in, 2, &accumulate, 1, NULL, 0) : NULL;
+}
+
 NT_API nt_tensor *nt_matmul(nt_tensor *x, nt_tensor *y) {
     nt_tensor *in[2];
     nt_shape batch[2], lead;
@@ -7110,7 +7281,7 @@ NT_API nt_tensor *nt_matmul(nt_tensor *x, nt_tensor *y) {
     if (!x || !y || !nti_alive(x) || !nti_alive(y)) return NULL;
     if (!x->rank || !y->rank || x->shape[x->rank - 1] != y->shape[y->rank > 1 ? y->rank - 2 : 0])
         return nti_wrong_call(x->tape, NTI_OP_MATMUL, in, 2, NT_ERROR_SHAPE, "the inner sizes differ: (m, k) takes (k, n)", NULL, 0);
-    if (x->tape != y->tape) return nti_record2(NTI_OP_MATMUL, x, y);
+    if (x->tape != y->tape) return nti_record_matmul(x, y);
     int row = x->rank == 1, column = y->rank == 1;
     if (row) x = nt_expand_dims(x, 0);
     if (column) y = nt_expand_dims(y, 1);
@@ -7131,7 +7302,7 @@ NT_API nt_tensor *nt_matmul(nt_tensor *x, nt_tensor *y) {
         lead.size[rank - 2] = batch[k].size[batch[k].rank - 2], lead.size[rank - 1] = batch[k].size[batch[k].rank - 1];
         lead_of[k] = nt_broadcast(k ? y : x, lead);
     }
-    nt_tensor *z = nti_record2(NTI_OP_MATMUL, lead_of[0], lead_of[1]);
+    nt_tensor *z = nti_record_matmul(lead_of[0], lead_of[1]);
     if (row && z) z = nt_squeeze(z, z->rank - 2);
     if (column && z) z = nt_squeeze(z, z->rank - 1);
     return z;
@@ -8101,7 +8272,7 @@ static nt_tensor *nti_vjp_select(nt_tensor *y, nt_tensor **x, nt_tensor *g, int 
 static nt_tensor *nti_vjp_matmul(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { // dX = G Y^T, dY = X^T G
     (void)y;
     nt_tensor *other = nt_swap_axes(x[1 - k], -1, -2);
-    return k ? nti_record2(NTI_OP_MATMUL, other, g) : nti_record2(NTI_OP_MATMUL, g, other);
+    return k ? nti_record_matmul(other, g) : nti_record_matmul(g, other);
 }
 
 static nt_tensor *nti_record_conv(nt_tensor *x, nt_tensor *w, const int64_t *i) {
@@ -8552,9 +8723,636 @@ NT_API nt_status nt_initialize(nt_key_value key, const nt_init_desc *desc, nt_dt
     nti_initialize(&isa, &r, key, &shape, dtype, 0, n, data);
     return NT_OK;
 }
+// >>samples
+// ---------------------------------------------------------------------------------------------------------------------
+// Only with NTTRAIN_TESTS: valid random operands for every row, which the walk of the table in the tests asks for.
+// row->sample(t, op, dtype, variant, seed) records the operation on new leaves and returns it; NULL: no such variant.
+// Variants count from 0, from NTI_SAMPLE_TIES (equal and special values, where derivatives are one-sided) and from
+// NTI_SAMPLE_LARGE (several tiles). A seed gives the same numbers in every dtype that can hold them: they have few bits, lie
+// off the multiples of 1 / 1024, where kinks are, and differ within an operand and between operands.
+// ---------------------------------------------------------------------------------------------------------------------
+#if defined(NTTRAIN_TESTS)
+enum { NTI_SAMPLE_TIES = 100, NTI_SAMPLE_LARGE = 200 };
+
+// How an operand lies in memory: by itself; through reversed axes; every second element; a part of each row; repeated.
+enum { NTI_LOOK, NTI_LOOK_SWAPPED, NTI_LOOK_STEPPED, NTI_LOOK_CUT, NTI_LOOK_SPREAD };
+
+typedef struct nti_sampler {
+    nt_tape *t;
+    const nti_row *row;
+    int op, variant, operand;
+    nt_dtype dtype;
+    uint64_t state;
+} nti_sampler;
+
+static nti_sampler nti_sampler_make(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    nti_sampler s;
+    s.t = t, s.row = nti_row_of(op), s.op = op, s.variant = variant, s.operand = 0, s.dtype = dtype;
+    s.state = seed * (uint64_t)0x9e3779b97f4a7c15u + (uint64_t)op * 1000003u + (uint64_t)variant;
+    return s;
+}
+
+static uint32_t nti_dice(nti_sampler *s) {
+    uint64_t z = s->state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (uint32_t)(z >> 32);
+}
+
+// Number k of n that share the range equally.
+static double nti_sample_number(nti_sampler *s, nt_dtype dtype, double low, double high, int64_t k, int64_t n) {
+    double x = low + (high - low) * ((double)k + nti_dice(s) * (0.5 / 4294967296.0)) / (double)n;
+    if (dtype == NT_BOOL) return nti_dice(s) & 1;
+    if (!nti_dtypes[dtype].floating) { // tripled, so that quotients and remainders are of interest; as a magnitude where there is no sign
+        x = floor(3 * x);
+        return x < 0 && (dtype == NT_U8 || dtype == NT_U16 || dtype == NT_U32 || dtype == NT_U64) ? -x : x;
+    }
+    if (s->row->map == NTI_MAP_IS_FINITE || s->row->map == NTI_MAP_IS_NAN) return k % 5 == 1 ? -HUGE_VAL : k % 5 == 2 ? NAN : k % 5 == 3 ? HUGE_VAL : x;
+    if (s->variant < NTI_SAMPLE_TIES || s->variant >= NTI_SAMPLE_LARGE) return floor(x * 1024) / 1024 + (2 + 3 * s->operand) / 16384.0;
+    x = floor(2 * x) / 2; // halves, among them zero and one
+    return x < low ? x + 0.5 : x;
+}
+
+static void nti_sample_fill(nti_sampler *s, nt_tensor *x, double low, double high) {
+    int64_t n = nt_size(x);
+    size_t size = nt_dtype_size(x->dtype);
+    char *data = (char *)nti_n(x)->storage, swap[8];
+    for (int64_t k = 0; k < n; k++) {
+        double value = nti_sample_number(s, x->dtype, low, high, k, n);
+        nti_cast(x->dtype, data + (size_t)k * size, NT_F64, &value, 1);
+    }
+    for (int64_t k = n - 1; k > 0; k--) {
+        char *a = data + (size_t)k * size, *b = data + (size_t)(nti_dice(s) % (uint64_t)(k + 1)) * size;
+        memcpy(swap, a, size), memmove(a, b, size), memcpy(b, swap, size);
+    }
+    s->operand = (s->operand + 1) % 4;
+}
+
+static nt_tensor *nti_sample_variable(nti_sampler *s, nt_dtype dtype, const nt_shape *shape, double low, double high) {
+    nt_tensor *x = nt_variable(s->t, dtype, *shape, NULL);
+    if (x) nti_sample_fill(s, x, low, high);
+    return x;
+}
+
+// An operand of this shape, through this look at a variable.
+static nt_tensor *nti_sample_between(nti_sampler *s, nt_dtype dtype, const nt_shape *shape, int look, double low, double high) {
+    int64_t start[NT_MAX_RANK], limit[NT_MAX_RANK], step[NT_MAX_RANK];
+    nt_axes order;
+    nt_shape own = *shape;
+    int r = shape->rank;
+    memset(&order, 0, sizeof order);
+    if (!r || look == NTI_LOOK) return nti_sample_variable(s, dtype, shape, low, high);
+    order.count = r;
+    for (int k = 0; k < r; k++) {
+        int last = k == r - 1;
+        order.axis[k] = r - 1 - k, start[k] = 0, step[k] = 1;
+        if (look == NTI_LOOK_SWAPPED) own.size[k] = shape->size[r - 1 - k];
+        else if (look == NTI_LOOK_STEPPED && k >= r - 2) own.size[k] = 2 * own.size[k] + 1, start[k] = 1, step[k] = 2;
+        else if (look == NTI_LOOK_CUT && last) own.size[k] += 3, start[k] = 2;
+        else if (look == NTI_LOOK_SPREAD && (last || k == 0)) own.size[k] = 1;
+        limit[k] = look == NTI_LOOK_STEPPED && step[k] == 2 ? own.size[k] : start[k] + shape->size[k];
+    }
+    nt_tensor *x = nti_sample_variable(s, dtype, &own, low, high);
+    if (look == NTI_LOOK_SWAPPED) return nt_transpose(x, order);
+    if (look == NTI_LOOK_SPREAD) return nti_record(s->t, NTI_OP_BROADCAST, &x, 1, shape->size, r, NULL, 0);
+    return nt_slice(x, start, limit, step);
+}
+
+static nt_tensor *nti_sample_operand(nti_sampler *s, const nt_shape *shape, int look) {
+    return nti_sample_between(s, s->dtype, shape, look, s->row->low, s->row->high);
+}
+
+// Indices 0 to limit - 1, drawn with repetition; with `wild` some lie outside, or are the number `wild`.
+static nt_tensor *nti_sample_indices(nti_sampler *s, const nt_shape *shape, int64_t limit, int wild) {
+    nt_tensor *x = nt_variable(s->t, NT_I32, *shape, NULL);
+    int32_t *data = x ? (int32_t *)nti_n(x)->storage : NULL;
+    for (int64_t k = 0; k < nt_size(x); k++) data[k] = (int32_t)(nti_dice(s) % (uint64_t)nti_max(1, limit));
+    for (int64_t k = 1; wild && k < nt_size(x); k += 3) data[k] = wild;
+    return x;
+}
+
+static int nti_sample_takes(const nti_sampler *s) {
+    if (s->row->infer == nti_infer_logical) return s->dtype == NT_BOOL;
+    if (nti_is_float(s->dtype)) return 1;
+    return s->dtype == NT_BOOL ? (s->row->flags & NTI_BOOLEAN) != 0 : (s->row->flags & NTI_INTEGER) && (s->dtype == NT_I32 || s->dtype == NT_U32);
+}
+
+// Entry `variant` of a table with ties and large ones behind `regular` and `ties` entries; -1: none.
+static int nti_sample_entry(int variant, int regular, int ties, int large) {
+    if (variant >= NTI_SAMPLE_LARGE) return variant - NTI_SAMPLE_LARGE < large ? regular + ties + variant - NTI_SAMPLE_LARGE : -1;
+    if (variant >= NTI_SAMPLE_TIES) return variant - NTI_SAMPLE_TIES < ties ? regular + variant - NTI_SAMPLE_TIES : -1;
+    return variant < regular ? variant : -1;
+}
+
+// Shapes for rows that take any ----------------------------------------------------------------------------------------------
+
+typedef struct nti_sample_case { int64_t rank, size[5]; uint8_t look[3]; } nti_sample_case;
+static const nti_sample_case nti_sample_cases[] = {
+    { 1, { 7 }, { NTI_LOOK, NTI_LOOK, NTI_LOOK } },
+    { 0, { 0 }, { NTI_LOOK, NTI_LOOK, NTI_LOOK } },
+    { 2, { 3, 5 }, { NTI_LOOK_SWAPPED, NTI_LOOK, NTI_LOOK_SPREAD } },
+    { 3, { 2, 3, 4 }, { NTI_LOOK_STEPPED, NTI_LOOK_SWAPPED, NTI_LOOK } },
+    { 2, { 1, 6 }, { NTI_LOOK, NTI_LOOK_SPREAD, NTI_LOOK_CUT } },
+    { 3, { 4, 0, 3 }, { NTI_LOOK_SWAPPED, NTI_LOOK, NTI_LOOK_STEPPED } },
+    { 4, { 2, 1, 3, 2 }, { NTI_LOOK_CUT, NTI_LOOK_STEPPED, NTI_LOOK_SWAPPED } },
+    { 5, { 2, 3, 1, 2, 3 }, { NTI_LOOK_SWAPPED, NTI_LOOK_SPREAD, NTI_LOOK_STEPPED } },
+    { 1, { 133 }, { NTI_LOOK_STEPPED, NTI_LOOK, NTI_LOOK_SPREAD } },
+    { 2, { 0, 3 }, { NTI_LOOK_CUT, NTI_LOOK_SPREAD, NTI_LOOK } },
+    { 3, { 1, 1, 1 }, { NTI_LOOK_SPREAD, NTI_LOOK, NTI_LOOK_CUT } },
+    { 2, { 5, 9 }, { NTI_LOOK, NTI_LOOK_SWAPPED, NTI_LOOK } },
+    { 1, { 40 }, { NTI_LOOK, NTI_LOOK, NTI_LOOK } },
+    { 3, { 3, 61, 203 }, { NTI_LOOK_SWAPPED, NTI_LOOK, NTI_LOOK_CUT } },
+    { 1, { 50001 }, { NTI_LOOK, NTI_LOOK_STEPPED, NTI_LOOK_SPREAD } },
+};
+static int nti_sample_case_of(int variant) { return nti_sample_entry(variant, 11, 2, 2); }
+static nt_shape nti_sample_shape(int entry) { return nt_shape_make((int)nti_sample_cases[entry].rank, nti_sample_cases[entry].size); }
+
+// The same for rows over the last axis.
+static const nti_sample_case nti_sample_rows[] = {
+    { 1, { 7 }, { NTI_LOOK, NTI_LOOK, NTI_LOOK } },
+    { 2, { 3, 5 }, { NTI_LOOK_SWAPPED, NTI_LOOK, NTI_LOOK_SPREAD } },
+    { 3, { 2, 3, 4 }, { NTI_LOOK_STEPPED, NTI_LOOK_SWAPPED, NTI_LOOK } },
+    { 2, { 4, 2 }, { NTI_LOOK_CUT, NTI_LOOK, NTI_LOOK } },
+    { 2, { 0, 5 }, { NTI_LOOK, NTI_LOOK, NTI_LOOK } },
+    { 4, { 2, 1, 3, 19 }, { NTI_LOOK, NTI_LOOK_STEPPED, NTI_LOOK } },
+    { 5, { 1, 2, 1, 2, 3 }, { NTI_LOOK_SWAPPED, NTI_LOOK_SWAPPED, NTI_LOOK_SWAPPED } },
+    { 2, { 3, 67 }, { NTI_LOOK, NTI_LOOK_CUT, NTI_LOOK } },
+    { 2, { 3, 1 }, { NTI_LOOK, NTI_LOOK, NTI_LOOK } },
+    { 2, { 6, 7 }, { NTI_LOOK, NTI_LOOK, NTI_LOOK } },
+    { 2, { 300, 77 }, { NTI_LOOK, NTI_LOOK, NTI_LOOK } },
+    { 2, { 5, 5003 }, { NTI_LOOK_CUT, NTI_LOOK, NTI_LOOK } },
+};
+static int nti_sample_row_of(int variant) { return nti_sample_entry(variant, 9, 1, 2); }
+
+// Leaves and generators --------------------------------------------------------------------------------------------------
+
+static nt_tensor *nti_sample_leaf(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_case_of(variant);
+    if (entry < 0 || (op == NTI_OP_IOTA && (!nti_dtypes[dtype].compute || dtype == NT_BOOL))) return NULL;
+    nt_shape shape = nti_sample_shape(entry);
+    if (op == NTI_OP_FULL) return nt_full(t, dtype, shape, nti_sample_number(&s, dtype, -2, 2, 0, 1));
+    if (op == NTI_OP_IOTA) return shape.rank ? nt_iota(t, dtype, shape, variant % shape.rank) : nt_iota(t, dtype, nt_shape_make(1, nti_sample_cases[0].size), 0);
+    nt_tensor *x = nti_sample_variable(&s, dtype, &shape, -2, 2), *y = op == NTI_OP_INPUT ? nt_input(t, dtype, shape) : x;
+    if (op == NTI_OP_CONSTANT) y = nt_constant(t, dtype, shape, nt_data(x));
+    if (op == NTI_OP_INPUT) nt_write(y, nt_data(x));
+    return y;
+}
+
+// Elementwise ----------------------------------------------------------------------------------------------------------------
+
+static int nti_sample_attributes(const nti_sampler *s, double *d) { // returns their number
+    static const double powers[] = { 2.5, -1, 2, 0.5, 3, 0, 1, -1.5 };
+    int floating = nti_is_float(s->dtype);
+    switch (s->op) {
+    case NTI_OP_SCALE: d[0] = floating ? -0.7 : 3; return 1;
+    case NTI_OP_ADD_SCALAR: d[0] = floating ? 0.3 : -2; return 1;
+    case NTI_OP_POW_SCALAR: d[0] = powers[s->variant % 8]; return 1;
+    case NTI_OP_LEAKY_RELU: d[0] = 0.1; return 1;
+    case NTI_OP_ELU: d[0] = 1.3; return 1;
+    case NTI_OP_POLYGAMMA: d[0] = s->variant % 4; return 1;
+    case NTI_OP_CLAMP: d[0] = floating ? -0.5 : -3, d[1] = floating ? 1 : 4; return 2;
+    default: return 0;
+    }
+}
+
+static nt_tensor *nti_sample_map(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    nt_tensor *in[3];
+    double d[2];
+    int entry = nti_sample_case_of(variant), nd = nti_sample_attributes(&s, d);
+    if (entry < 0 || !nti_sample_takes(&s)) return NULL;
+    nt_shape shape = nti_sample_shape(entry);
+    for (int k = 0; k < s.row->inputs; k++) {
+        int condition = op == NTI_OP_SELECT && !k;
+        in[k] = nti_sample_between(&s, condition ? NT_BOOL : dtype, &shape, nti_sample_cases[entry].look[k], s.row->low, s.row->high);
+    }
+    return nti_record(t, op, in, s.row->inputs, NULL, 0, d, nd);
+}
+
+// To every dtype in turn.
+static nt_tensor *nti_sample_cast(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_entry(variant, NT_DTYPE_COUNT, NT_DTYPE_COUNT, 2);
+    int64_t target = entry % NT_DTYPE_COUNT;
+    if (entry < 0) return NULL;
+    nt_shape shape = nti_sample_shape(variant >= NTI_SAMPLE_LARGE ? 14 : variant >= NTI_SAMPLE_TIES ? 12 : variant % 11);
+    nt_tensor *x = nti_sample_operand(&s, &shape, variant % 5);
+    return nti_record(t, op, &x, 1, &target, 1, NULL, 0);
+}
+
+// Products -------------------------------------------------------------------------------------------------------------------
+
+static nt_tensor *nti_sample_matmul(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    static const struct { int64_t lead, batch[3], m, k, n; uint8_t look[2]; } table[] = {
+        { 0, { 0 }, 3, 4, 5, { NTI_LOOK, NTI_LOOK } },
+        { 0, { 0 }, 5, 3, 2, { NTI_LOOK_SWAPPED, NTI_LOOK } },
+        { 0, { 0 }, 2, 7, 9, { NTI_LOOK, NTI_LOOK_SWAPPED } },
+        { 0, { 0 }, 4, 4, 4, { NTI_LOOK_STEPPED, NTI_LOOK_CUT } },
+        { 1, { 3 }, 1, 5, 1, { NTI_LOOK, NTI_LOOK_SPREAD } },
+        { 1, { 2 }, 3, 2, 6, { NTI_LOOK_SPREAD, NTI_LOOK_SWAPPED } },
+        { 3, { 2, 1, 3 }, 2, 3, 2, { NTI_LOOK_SWAPPED, NTI_LOOK_STEPPED } },
+        { 0, { 0 }, 3, 0, 2, { NTI_LOOK, NTI_LOOK } },
+        { 1, { 2 }, 0, 3, 4, { NTI_LOOK, NTI_LOOK } },
+        { 1, { 0 }, 2, 3, 4, { NTI_LOOK, NTI_LOOK_CUT } },
+        { 0, { 0 }, 1, 1, 17, { NTI_LOOK, NTI_LOOK } },
+        { 0, { 0 }, 19, 33, 21, { NTI_LOOK_CUT, NTI_LOOK_STEPPED } },
+        { 0, { 0 }, 150, 301, 170, { NTI_LOOK, NTI_LOOK_SWAPPED } },
+        { 2, { 3, 7 }, 40, 50, 60, { NTI_LOOK_SWAPPED, NTI_LOOK_CUT } },
+        { 0, { 0 }, 700, 64, 10, { NTI_LOOK_SWAPPED, NTI_LOOK } },
+    };
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    nt_tensor *in[2];
+    int64_t accumulate = 0;
+    int entry = nti_sample_entry(variant, 12, 0, 3);
+    if (entry < 0 || !nti_sample_takes(&s)) return NULL;
+    nt_shape x = nt_shape_make((int)table[entry].lead, table[entry].batch), y = x;
+    x.size[x.rank++] = table[entry].m, x.size[x.rank++] = table[entry].k;
+    y.size[y.rank++] = table[entry].k, y.size[y.rank++] = table[entry].n;
+    in[0] = nti_sample_operand(&s, &x, table[entry].look[0]), in[1] = nti_sample_operand(&s, &y, table[entry].look[1]);
+    return nti_record(t, op, in, 2, &accumulate, 1, NULL, 0);
+}
+
+// Each entry: images, channels, outputs, spatial axes with size and window of each, then what nt_conv is told.
+static nt_tensor *nti_sample_conv(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    static const struct { int64_t n, c, o, d, size[3], window[3]; uint8_t look[2]; nt_conv_desc desc; } table[] = {
+        { 2, 3, 4, 2, { 5, 6 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_PADDING_DEFAULT, { { 0 } } } },
+        { 1, 2, 3, 2, { 7, 5 }, { 3, 2 }, { NTI_LOOK_SWAPPED, NTI_LOOK_SWAPPED }, { { 2, 1 }, { 1, 2 }, 0, NT_VALID, { { 0 } } } },
+        { 2, 4, 6, 2, { 4, 4 }, { 2, 3 }, { NTI_LOOK_CUT, NTI_LOOK_STEPPED }, { { 1, 2 }, { 0 }, 2, NT_SAME, { { 0 } } } },
+        { 1, 3, 3, 2, { 6, 5 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 2, 1 }, 3, NT_EXPLICIT, { { 2, 1 }, { 0, 3 } } } },
+        { 2, 1, 2, 2, { 6, 7 }, { 2, 2 }, { NTI_LOOK_SPREAD, NTI_LOOK }, { { 3, 2 }, { 0 }, 0, NT_EXPLICIT, { { -1, 1 }, { 2, -2 } } } },
+        { 3, 2, 5, 1, { 9 }, { 4 }, { NTI_LOOK_STEPPED, NTI_LOOK }, { { 2 }, { 2 }, 0, NT_SAME, { { 0 } } } },
+        { 1, 2, 2, 3, { 3, 4, 3 }, { 2, 1, 3 }, { NTI_LOOK, NTI_LOOK_SWAPPED }, { { 1, 2, 1 }, { 0 }, 0, NT_SAME, { { 0 } } } },
+        { 0, 2, 3, 2, { 4, 4 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_SAME, { { 0 } } } },
+        { 2, 2, 3, 2, { 2, 3 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_VALID, { { 0 } } } },
+        { 2, 5, 7, 2, { 3, 3 }, { 1, 1 }, { NTI_LOOK_SWAPPED, NTI_LOOK }, { { 2, 2 }, { 0 }, 0, NT_VALID, { { 0 } } } },
+        { 1, 1, 1, 1, { 1 }, { 1 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_SAME, { { 0 } } } },
+        { 1, 17, 19, 2, { 5, 5 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_SAME, { { 0 } } } },
+        { 1, 0, 3, 2, { 3, 3 }, { 2, 2 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_SAME, { { 0 } } } },
+        { 7, 16, 24, 2, { 19, 23 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_SAME, { { 0 } } } },
+        { 3, 12, 20, 2, { 40, 31 }, { 5, 3 }, { NTI_LOOK, NTI_LOOK }, { { 2, 1 }, { 1, 2 }, 2, NT_SAME, { { 0 } } } },
+    };
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_entry(variant, 13, 0, 2);
+    if (entry < 0 || !nti_sample_takes(&s)) return NULL;
+    int d = (int)table[entry].d, groups = table[entry].desc.groups ? table[entry].desc.groups : 1;
+    nt_shape x = nt_shape_make(1, &table[entry].n), w = nt_shape_make(0, NULL);
+    for (int k = 0; k < d; k++) x.size[x.rank++] = table[entry].size[k], w.size[w.rank++] = table[entry].window[k];
+    x.size[x.rank++] = table[entry].c, w.size[w.rank++] = table[entry].c / groups, w.size[w.rank++] = table[entry].o;
+    nt_tensor *probe = nt_conv(nt_full(t, dtype, x, 0), nt_full(t, dtype, w, 0), &table[entry].desc); // for its attributes and shape
+    if (!probe) return NULL;
+    nt_shape y = nt_shape_of(probe);
+    nt_tensor *a = nti_sample_operand(&s, op == NTI_OP_CONV_INPUT ? &y : &x, table[entry].look[0]);
+    nt_tensor *b = nti_sample_operand(&s, op == NTI_OP_CONV_FILTER ? &y : &w, table[entry].look[1]);
+    if (op == NTI_OP_CONV) return nti_record_conv(a, b, nti_n(probe)->i);
+    return nti_record_conv_back(op, a, b, nti_n(probe)->i, op == NTI_OP_CONV_INPUT ? x.size : w.size);
+}
+
+static nt_tensor *nti_sample_pool(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    static const struct { int64_t n, c, d, size[3], window[3]; uint8_t look[2]; nt_pool_desc desc; } table[] = {
+        { 2, 3, 2, { 4, 6 }, { 2, 2 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, NT_PADDING_DEFAULT, { { 0 } }, 0 } },
+        { 1, 2, 2, { 5, 7 }, { 3, 2 }, { NTI_LOOK_SWAPPED, NTI_LOOK_SWAPPED }, { { 2, 1 }, NT_SAME, { { 0 } }, 0 } },
+        { 2, 1, 2, { 5, 5 }, { 2, 3 }, { NTI_LOOK_STEPPED, NTI_LOOK }, { { 1, 2 }, NT_EXPLICIT, { { 1, 0 }, { 1, 2 } }, 0 } },
+        { 3, 4, 1, { 9 }, { 3 }, { NTI_LOOK_CUT, NTI_LOOK_STEPPED }, { { 1 }, NT_VALID, { { 0 } }, 0 } },
+        { 1, 2, 3, { 4, 3, 4 }, { 2, 2, 3 }, { NTI_LOOK, NTI_LOOK_SWAPPED }, { { 1, 1, 2 }, NT_SAME, { { 0 } }, 0 } },
+        { 0, 2, 2, { 4, 4 }, { 2, 2 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, NT_VALID, { { 0 } }, 0 } },
+        { 2, 3, 2, { 2, 4 }, { 3, 2 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, NT_VALID, { { 0 } }, 0 } },
+        { 2, 19, 2, { 3, 3 }, { 1, 3 }, { NTI_LOOK, NTI_LOOK }, { { 2, 1 }, NT_SAME, { { 0 } }, 0 } },
+        { 2, 3, 2, { 6, 6 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 1, 1 }, NT_SAME, { { 0 } }, 0 } },
+        { 1, 2, 2, { 4, 4 }, { 2, 2 }, { NTI_LOOK, NTI_LOOK }, { { 1, 1 }, NT_EXPLICIT, { { 2, 3 }, { 2, 2 } }, 0 } }, // windows of padding only
+        { 5, 33, 2, { 40, 37 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 2, 2 }, NT_SAME, { { 0 } }, 0 } },
+    };
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_entry(variant, 8, 2, 1), of_sum = op == NTI_OP_SUM_POOL || op == NTI_OP_SUM_POOL_GRAD;
+    if (entry < 0 || !nti_sample_takes(&s)) return NULL;
+    nt_shape x = nt_shape_make(1, &table[entry].n), window = nt_shape_make((int)table[entry].d, table[entry].window);
+    for (int k = 0; k < window.rank; k++) x.size[x.rank++] = table[entry].size[k];
+    x.size[x.rank++] = table[entry].c;
+    nt_tensor *probe = nti_pool(of_sum ? NTI_OP_SUM_POOL : NTI_OP_MAX_POOL, nt_full(t, dtype, x, 0), window, &table[entry].desc);
+    if (!probe) return NULL;
+    nt_shape y = nt_shape_of(probe);
+    const nti_node *n = nti_n(probe);
+    nt_tensor *a = op == NTI_OP_SUM_POOL_GRAD ? NULL : nti_sample_operand(&s, &x, table[entry].look[0]), *g = NULL;
+    if (op == NTI_OP_MAX_POOL || op == NTI_OP_SUM_POOL) return nti_record(t, op, &a, 1, n->i, n->ni, NULL, 0);
+    g = nti_sample_operand(&s, op == NTI_OP_MAX_POOL_JVP ? &x : &y, table[entry].look[1]);
+    return nti_record_pool_grad(op, a, g, n->i, x.size);
+}
+
+// Reductions -----------------------------------------------------------------------------------------------------------------
+
+static nt_tensor *nti_sample_reduce(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    static const struct { int64_t rank, size[5], mask; uint8_t look; } table[] = {
+        { 1, { 7 }, 1, NTI_LOOK },
+        { 2, { 3, 5 }, 1, NTI_LOOK_SWAPPED },
+        { 2, { 5, 3 }, 2, NTI_LOOK_CUT },
+        { 3, { 2, 3, 4 }, 5, NTI_LOOK },
+        { 3, { 3, 4, 2 }, 2, NTI_LOOK_STEPPED },
+        { 3, { 3, 2, 4 }, 7, NTI_LOOK_SWAPPED },
+        { 0, { 0 }, 0, NTI_LOOK },
+        { 2, { 3, 4 }, 0, NTI_LOOK_STEPPED },
+        { 3, { 2, 0, 3 }, 2, NTI_LOOK },
+        { 3, { 2, 0, 3 }, 1, NTI_LOOK },
+        { 5, { 2, 1, 3, 2, 3 }, 22, NTI_LOOK_SWAPPED },
+        { 2, { 3, 1 }, 2, NTI_LOOK },
+        { 2, { 3, 131 }, 2, NTI_LOOK_SPREAD },
+        { 2, { 131, 3 }, 1, NTI_LOOK },
+        { 2, { 6, 11 }, 2, NTI_LOOK },
+        { 2, { 6, 11 }, 1, NTI_LOOK_SWAPPED },
+        { 1, { 1000 }, 1, NTI_LOOK_STEPPED },
+        { 3, { 17, 57, 61 }, 4, NTI_LOOK },
+        { 3, { 17, 57, 61 }, 3, NTI_LOOK },
+        { 3, { 40, 57, 61 }, 5, NTI_LOOK_SWAPPED },
+        { 1, { 100003 }, 1, NTI_LOOK },
+    };
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_entry(variant, 14, 3, 4), boolean = op == NTI_OP_ANY || op == NTI_OP_ALL, arg = op == NTI_OP_ARGMAX || op == NTI_OP_ARGMIN;
+    if (entry < 0 || (boolean ? dtype != NT_BOOL : !nti_sample_takes(&s))) return NULL;
+    nt_shape shape = nt_shape_make((int)table[entry].rank, table[entry].size);
+    int64_t mask = table[entry].mask;
+    if (arg) { // one axis that is not empty
+        if (!shape.rank) shape.size[shape.rank++] = 3;
+        mask = mask ? mask & -mask : 1;
+        for (int k = 0; k < shape.rank; k++)
+            if ((mask >> k & 1) && !shape.size[k]) shape.size[k] = 2;
+    }
+    return nti_record_reduce(op, nti_sample_operand(&s, &shape, table[entry].look), mask);
+}
+
+// Views and moves --------------------------------------------------------------------------------------------------------------
+
+static nt_tensor *nti_sample_view(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) { // one operand, shape and dtype kept
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_case_of(variant);
+    double limit = HUGE_VAL;
+    if (entry < 0 || (op == NTI_OP_CHECK_FINITE && !nti_is_float(dtype))) return NULL;
+    nt_shape shape = nti_sample_shape(entry);
+    nt_tensor *x = nti_sample_operand(&s, &shape, nti_sample_cases[entry].look[0]);
+    return op == NTI_OP_CHECK_FINITE ? nti_record_numbers(op, x, &limit, 1) : nti_record1(op, x);
+}
+
+static nt_tensor *nti_sample_check_index(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_case_of(variant);
+    if (entry < 0 || dtype != NT_I32) return NULL;
+    nt_shape shape = nti_sample_shape(entry);
+    return nti_check_index(nti_sample_indices(&s, &shape, 6, variant % 2 ? -7 : 0), 6, variant % 2, -7);
+}
+
+static nt_tensor *nti_sample_reshape(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    static const struct { int64_t rank, size[5], to, shape[5]; uint8_t look; } table[] = {
+        { 1, { 12 }, 2, { 3, 4 }, NTI_LOOK },
+        { 2, { 3, 4 }, 1, { 12 }, NTI_LOOK_SWAPPED },
+        { 2, { 4, 6 }, 3, { 2, 2, 6 }, NTI_LOOK_STEPPED },
+        { 3, { 2, 3, 4 }, 2, { 6, 4 }, NTI_LOOK_SWAPPED },
+        { 3, { 2, 3, 4 }, 3, { 4, 3, 2 }, NTI_LOOK_CUT },
+        { 0, { 0 }, 2, { 1, 1 }, NTI_LOOK },
+        { 2, { 1, 1 }, 0, { 0 }, NTI_LOOK_STEPPED },
+        { 3, { 2, 0, 3 }, 2, { 0, 5 }, NTI_LOOK },
+        { 5, { 2, 1, 3, 1, 2 }, 4, { 1, 6, 1, 2 }, NTI_LOOK_SWAPPED },
+        { 2, { 4, 6 }, 2, { 8, 3 }, NTI_LOOK_SPREAD },
+        { 3, { 31, 40, 53 }, 2, { 53, 1240 }, NTI_LOOK_SWAPPED },
+    };
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_entry(variant, 10, 0, 1);
+    if (entry < 0) return NULL;
+    nt_shape from = nt_shape_make((int)table[entry].rank, table[entry].size);
+    nt_tensor *x = nti_sample_operand(&s, &from, table[entry].look);
+    return nti_record(t, op, &x, 1, table[entry].shape, (int)table[entry].to, NULL, 0);
+}
+
+static nt_tensor *nti_sample_transpose(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    static const struct { int64_t rank, size[5], order[5]; uint8_t look; } table[] = {
+        { 2, { 3, 4 }, { 1, 0 }, NTI_LOOK },
+        { 2, { 3, 4 }, { 0, 1 }, NTI_LOOK_STEPPED },
+        { 3, { 2, 3, 4 }, { 2, 0, 1 }, NTI_LOOK_SWAPPED },
+        { 3, { 2, 0, 4 }, { 1, 2, 0 }, NTI_LOOK },
+        { 0, { 0 }, { 0 }, NTI_LOOK },
+        { 5, { 2, 3, 1, 2, 2 }, { 4, 2, 0, 3, 1 }, NTI_LOOK_CUT },
+        { 1, { 5 }, { 0 }, NTI_LOOK_SPREAD },
+        { 3, { 40, 31, 53 }, { 2, 1, 0 }, NTI_LOOK },
+    };
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_entry(variant, 7, 0, 1);
+    if (entry < 0) return NULL;
+    nt_shape shape = nt_shape_make((int)table[entry].rank, table[entry].size);
+    nt_tensor *x = nti_sample_operand(&s, &shape, table[entry].look);
+    return nti_record(t, op, &x, 1, table[entry].order, shape.rank, NULL, 0);
+}
+
+static nt_tensor *nti_sample_broadcast(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    static const struct { int64_t rank, size[5], to, shape[5]; uint8_t look; } table[] = {
+        { 1, { 4 }, 2, { 3, 4 }, NTI_LOOK },
+        { 2, { 3, 1 }, 2, { 3, 5 }, NTI_LOOK_SWAPPED },
+        { 0, { 0 }, 3, { 2, 1, 3 }, NTI_LOOK },
+        { 3, { 1, 3, 1 }, 5, { 2, 2, 4, 3, 2 }, NTI_LOOK_STEPPED },
+        { 2, { 1, 3 }, 2, { 0, 3 }, NTI_LOOK },
+        { 1, { 1 }, 1, { 1 }, NTI_LOOK },
+        { 2, { 3, 4 }, 3, { 0, 3, 4 }, NTI_LOOK_CUT },
+        { 2, { 1, 301 }, 3, { 3, 67, 301 }, NTI_LOOK },
+    };
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_entry(variant, 7, 0, 1);
+    if (entry < 0) return NULL;
+    nt_shape from = nt_shape_make((int)table[entry].rank, table[entry].size);
+    nt_tensor *x = nti_sample_operand(&s, &from, table[entry].look);
+    return nti_record(t, op, &x, 1, table[entry].shape, (int)table[entry].to, NULL, 0);
+}
+
+static nt_tensor *nti_sample_slice(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    static const struct { int64_t rank, size[5], start[5], step[5], count[5]; uint8_t look; } table[] = {
+        { 1, { 9 }, { 2 }, { 1 }, { 5 }, NTI_LOOK },
+        { 2, { 5, 7 }, { 1, 0 }, { 2, 3 }, { 2, 3 }, NTI_LOOK_SWAPPED },
+        { 2, { 5, 7 }, { 5, 2 }, { 1, 1 }, { 0, 3 }, NTI_LOOK },
+        { 3, { 3, 4, 5 }, { 0, 3, 1 }, { 1, 2, 2 }, { 3, 1, 2 }, NTI_LOOK_STEPPED },
+        { 0, { 0 }, { 0 }, { 0 }, { 0 }, NTI_LOOK },
+        { 5, { 2, 3, 2, 1, 4 }, { 1, 0, 0, 0, 1 }, { 1, 2, 1, 1, 1 }, { 1, 2, 2, 1, 3 }, NTI_LOOK_CUT },
+        { 2, { 0, 3 }, { 0, 1 }, { 1, 1 }, { 0, 2 }, NTI_LOOK },
+        { 2, { 4, 6 }, { 1, 1 }, { 1, 2 }, { 2, 2 }, NTI_LOOK_SPREAD },
+        { 2, { 401, 301 }, { 1, 0 }, { 2, 1 }, { 200, 300 }, NTI_LOOK },
+    };
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_entry(variant, 8, 0, 1);
+    if (entry < 0) return NULL;
+    nt_shape shape = nt_shape_make((int)table[entry].rank, table[entry].size);
+    nt_tensor *x = nti_sample_operand(&s, &shape, table[entry].look);
+    return nti_record_slice(x, table[entry].start, table[entry].step, table[entry].count);
+}
+
+static nt_tensor *nti_sample_pad(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    static const struct { int64_t rank, size[5], before[5], after[5], inside[5]; uint8_t look; } table[] = {
+        { 1, { 4 }, { 2 }, { 1 }, { 0 }, NTI_LOOK },
+        { 2, { 3, 4 }, { 1, 0 }, { 0, 2 }, { 2, 1 }, NTI_LOOK_SWAPPED },
+        { 2, { 5, 4 }, { -1, 2 }, { 2, -3 }, { 0, 0 }, NTI_LOOK_STEPPED },
+        { 3, { 2, 3, 2 }, { 0, -1, 1 }, { 0, -1, -2 }, { 1, 2, 3 }, NTI_LOOK },
+        { 0, { 0 }, { 0 }, { 0 }, { 0 }, NTI_LOOK },
+        { 2, { 0, 3 }, { 2, 1 }, { 1, 0 }, { 3, 0 }, NTI_LOOK },
+        { 2, { 3, 4 }, { -3, 0 }, { 0, 0 }, { 0, 0 }, NTI_LOOK_CUT },
+        { 5, { 1, 2, 1, 2, 2 }, { 1, 0, 0, 1, 0 }, { 0, 1, 0, 0, 1 }, { 2, 1, 0, 0, 1 }, NTI_LOOK_SWAPPED },
+        { 2, { 4, 3 }, { 0, 0 }, { 0, 0 }, { 0, 0 }, NTI_LOOK_SPREAD },
+        { 2, { 150, 201 }, { 3, 5 }, { 2, 7 }, { 1, 0 }, NTI_LOOK_SWAPPED },
+    };
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_entry(variant, 9, 0, 1);
+    if (entry < 0) return NULL;
+    nt_shape shape = nt_shape_make((int)table[entry].rank, table[entry].size);
+    return nt_pad(nti_sample_operand(&s, &shape, table[entry].look), table[entry].before, table[entry].after, table[entry].inside, dtype == NT_F16 || dtype == NT_BF16 ? 0 : 3);
+}
+
+// Parts of the sizes 2, 3, 2, 3 ... (or none) along the axis.
+static nt_tensor *nti_sample_concat(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    static const struct { int64_t parts, rank, size[5], axis; uint8_t look[2]; } table[] = {
+        { 2, 1, { 2 }, 0, { NTI_LOOK, NTI_LOOK } },
+        { 3, 2, { 2, 3 }, 1, { NTI_LOOK_SWAPPED, NTI_LOOK } },
+        { 1, 2, { 2, 3 }, 0, { NTI_LOOK, NTI_LOOK } },
+        { 5, 3, { 2, 2, 2 }, 1, { NTI_LOOK_STEPPED, NTI_LOOK_CUT } },
+        { 34, 2, { 2, 2 }, 0, { NTI_LOOK, NTI_LOOK_SWAPPED } },
+        { 3, 2, { 0, 2 }, 1, { NTI_LOOK, NTI_LOOK } },
+        { 3, 2, { 3, 0 }, 1, { NTI_LOOK, NTI_LOOK } },
+        { 2, 5, { 2, 1, 2, 1, 3 }, 2, { NTI_LOOK_SPREAD, NTI_LOOK_SWAPPED } },
+        { 7, 2, { 90, 91 }, 0, { NTI_LOOK_SWAPPED, NTI_LOOK } },
+    };
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    nt_tensor *in[34];
+    int entry = nti_sample_entry(variant, 8, 0, 1);
+    if (entry < 0) return NULL;
+    int64_t axis = table[entry].axis;
+    for (int k = 0; k < table[entry].parts; k++) {
+        nt_shape shape = nt_shape_make((int)table[entry].rank, table[entry].size);
+        shape.size[axis] += k % 2;
+        in[k] = nti_sample_operand(&s, &shape, table[entry].look[k % 2]);
+    }
+    return nti_record(t, op, in, (int)table[entry].parts, &axis, 1, NULL, 0);
+}
+
+static nt_tensor *nti_sample_gather(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    static const struct { int64_t rank, size[5], axis, indices, shape[2], clip; uint8_t look; } table[] = {
+        { 1, { 6 }, 0, 1, { 4 }, 0, NTI_LOOK },
+        { 2, { 5, 3 }, 0, 2, { 2, 3 }, 1, NTI_LOOK_SWAPPED },
+        { 3, { 2, 4, 3 }, 1, 1, { 7 }, 0, NTI_LOOK_STEPPED },
+        { 2, { 3, 5 }, 1, 0, { 0 }, 0, NTI_LOOK },
+        { 2, { 3, 5 }, 1, 1, { 0 }, 0, NTI_LOOK },
+        { 3, { 0, 4, 2 }, 1, 1, { 3 }, 1, NTI_LOOK },
+        { 4, { 2, 1, 3, 2 }, 2, 2, { 2, 2 }, 0, NTI_LOOK_CUT },
+        { 2, { 0, 3 }, 0, 1, { 0 }, 0, NTI_LOOK },
+        { 2, { 1, 3 }, 0, 1, { 5 }, 1, NTI_LOOK },
+        { 2, { 50, 301 }, 0, 1, { 333 }, 0, NTI_LOOK },
+        { 2, { 300, 77 }, 1, 1, { 400 }, 1, NTI_LOOK },
+    };
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_entry(variant, 9, 0, 2), scatter = op == NTI_OP_SCATTER_ADD;
+    if (entry < 0 || (scatter && !nti_sample_takes(&s))) return NULL;
+    nt_shape x = nt_shape_make((int)table[entry].rank, table[entry].size), at = nt_shape_make((int)table[entry].indices, table[entry].shape), y = x;
+    int axis = (int)table[entry].axis, clip = (int)table[entry].clip && !scatter;
+    nt_tensor *a = nti_sample_operand(&s, &x, table[entry].look), *i = nti_sample_indices(&s, &at, x.size[axis], clip ? -9 : 0);
+    if (!scatter) return nti_record_gather(a, i, axis, clip);
+    y.rank = 0;
+    for (int k = 0; k < axis; k++) y.size[y.rank++] = x.size[k];
+    for (int k = 0; k < at.rank; k++) y.size[y.rank++] = at.size[k];
+    for (int k = axis + 1; k < x.rank; k++) y.size[y.rank++] = x.size[k];
+    return nt_scatter_add(a, i, nti_sample_operand(&s, &y, table[entry].look), axis);
+}
+
+// Fused ----------------------------------------------------------------------------------------------------------------------
+
+static nt_tensor *nti_sample_softmax(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) { // and its derivatives: y and a cotangent
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_row_of(variant);
+    int64_t kind = op == NTI_OP_LOG_SOFTMAX;
+    if (entry < 0 || !nti_sample_takes(&s)) return NULL;
+    nt_shape shape = nt_shape_make((int)nti_sample_rows[entry].rank, nti_sample_rows[entry].size);
+    nt_tensor *x = nti_sample_operand(&s, &shape, nti_sample_rows[entry].look[0]);
+    if (s.row->inputs == 1) return nti_record(t, op, &x, 1, &kind, 1, NULL, 0);
+    return nti_record2(op, x, nti_sample_operand(&s, &shape, nti_sample_rows[entry].look[1]));
+}
+
+static nt_tensor *nti_sample_cross_entropy(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_row_of(variant), ignored = variant % 3 == 1;
+    int64_t i[2];
+    double smoothing = variant % 2 ? 0.2 : 0;
+    if (entry < 0 || !nti_sample_takes(&s)) return NULL;
+    nt_shape x = nt_shape_make((int)nti_sample_rows[entry].rank, nti_sample_rows[entry].size), y = x;
+    y.rank--;
+    i[0] = -7, i[1] = ignored;
+    nt_tensor *logits = nti_sample_operand(&s, &x, nti_sample_rows[entry].look[0]), *third = NULL;
+    nt_tensor *labels = nti_check_index(nti_sample_indices(&s, &y, x.size[y.rank], ignored ? -7 : 0), x.size[y.rank], ignored, -7);
+    if (op == NTI_OP_CROSS_ENTROPY_GRAD) third = nti_sample_operand(&s, &y, NTI_LOOK);
+    if (op == NTI_OP_CROSS_ENTROPY_JVP) third = nti_sample_operand(&s, &x, nti_sample_rows[entry].look[1]);
+    return nti_record_cross_entropy(op, logits, labels, third, i, &smoothing);
+}
+
+static nt_tensor *nti_sample_norm(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_row_of(variant);
+    double eps = 0.1;
+    if (entry < 0 || !nti_sample_takes(&s)) return NULL;
+    nt_shape shape = nt_shape_make((int)nti_sample_rows[entry].rank, nti_sample_rows[entry].size);
+    nt_tensor *x = nti_sample_operand(&s, &shape, nti_sample_rows[entry].look[0]), *stats = nti_record_numbers(NTI_OP_NORM_STATS, x, &eps, 1);
+    if (op == NTI_OP_NORM_STATS) return stats;
+    return nti_record_norm(op, x, stats, op == NTI_OP_NORM ? NULL : nti_sample_operand(&s, &shape, nti_sample_rows[entry].look[1]), eps);
+}
+
+// Random numbers ---------------------------------------------------------------------------------------------------------------
+
+static nt_shape nti_sample_pair(void) {
+    int64_t two = 2;
+    return nt_shape_make(1, &two);
+}
+
+static nt_tensor *nti_sample_key(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    nt_shape pair = nti_sample_pair(), shape = nti_sample_shape((int)nti_max(0, nti_sample_case_of(variant)));
+    int64_t i[3];
+    i[0] = nti_dice(&s), i[1] = nti_dice(&s), i[2] = variant;
+    if (dtype != NT_U32 || nti_sample_case_of(variant) < 0) return NULL;
+    if (op == NTI_OP_KEY) return variant < 2 ? nti_record(t, op, NULL, 0, i, 3, NULL, 0) : NULL;
+    if (op == NTI_OP_SPLIT) return nt_split(nti_sample_between(&s, NT_U32, &pair, variant % 5, 0, 1e6), shape);
+    if (variant >= 5) return NULL;
+    nt_tensor *key = nti_sample_between(&s, NT_U32, &pair, variant, 0, 1e6);
+    pair.rank = 0;
+    return nt_fold_in(key, nti_sample_between(&s, variant % 2 ? NT_I32 : NT_U32, &pair, NTI_LOOK, -1000, 1e6));
+}
+
+static nt_tensor *nti_sample_random(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_case_of(variant);
+    if (entry < 0 || dtype == NT_F16 || dtype == NT_BF16) return NULL;
+    nt_shape shape = nti_sample_shape(entry), pair = nti_sample_pair();
+    nt_tensor *key = nti_sample_between(&s, NT_U32, &pair, variant % 5, 0, 1e6);
+    if (dtype == NT_BOOL) return nt_bernoulli(key, 0.3, shape);
+    if (!nti_is_float(dtype)) return variant % 2 && (NTI_UNSIGNED >> dtype & 1) ? nt_random_bits(key, dtype, shape) : nt_randint(key, dtype, shape, 3, 100);
+    if (variant % 3 == 0) return nt_uniform(key, dtype, shape, -1, 3);
+    return variant % 3 == 1 ? nt_normal(key, dtype, shape) : nt_truncated_normal(key, dtype, shape, -1.5, 2);
+}
+
+// Effects ----------------------------------------------------------------------------------------------------------------------
+
+static nt_tensor *nti_sample_effect(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    static const int64_t moments[] = { 0, 1, 3 };
+    nt_tensor *in[4];
+    int64_t i[2];
+    int entry = nti_sample_case_of(variant), n = 2;
+    if (entry < 0 || (op != NTI_OP_ASSIGN && !nti_is_float(dtype))) return NULL;
+    nt_shape shape = nti_sample_shape(entry);
+    in[0] = nti_sample_between(&s, dtype, &shape, NTI_LOOK, -2, 2), in[1] = nti_sample_between(&s, dtype, &shape, nti_sample_cases[entry].look[0], -2, 2);
+    if (op == NTI_OP_ASSIGN) return nti_record2(op, in[0], in[1]);
+    i[0] = variant % 2, i[1] = variant % 2;
+    if (op == NTI_OP_ACCUMULATE) return nti_record(t, op, in, 2, i, 1, NULL, 0);
+    i[0] = moments[variant % 3];
+    if (i[0] & 1) in[n++] = nti_sample_between(&s, dtype, &shape, NTI_LOOK, -1, 1);
+    if (i[0] & 2) in[n++] = nti_sample_between(&s, dtype, &shape, NTI_LOOK, 0.1, 1);
+    return nti_record(t, op, in, n, i, 2, NULL, 0);
+}
+#endif
 // The table.
-#define NTI_ROW(ID, name, inputs, flags, linear, map, low, high, infer, view, plan, eval, cost, partial, jvp, vjp, decompose) \
-    { name, inputs, (uint32_t)(flags), linear, map, low, high, infer, view, plan, eval, cost, partial, jvp, vjp, decompose },
+#if defined(NTTRAIN_TESTS)
+#define NTI_SAMPLE(sample) sample
+#else
+#define NTI_SAMPLE(sample) NULL
+#endif
+#define NTI_ROW(ID, name, inputs, flags, linear, map, low, high, infer, view, plan, eval, cost, partial, jvp, vjp, decompose, sample) \
+    { name, inputs, (uint32_t)(flags), linear, map, low, high, infer, view, plan, eval, cost, partial, jvp, vjp, decompose, NTI_SAMPLE(sample) },
 static const nti_row nti_rows[NTI_OP_COUNT] = { NTI_ROWS(NTI_ROW) };
 static const nti_row *nti_row_of(int op) { return &nti_rows[op]; }
 
@@ -8830,9 +9628,15 @@ typedef struct nti_graph {
     int32_t *work, works;    // value of instruction k; -1: the barrier between checks and effects
     int32_t *slot;           // instruction of a value, or -1
     int32_t *pre, *pre_start;
+    size_t need;             // bytes of tape that would have been enough for the temporaries so far
 } nti_graph;
 
-static void *nti_graph_room(nti_graph *g, size_t count, size_t size) { return nti_temporary(g->tape, count, size); }
+// Temporaries; where there is no memory left, g->need says how much would have been used.
+static void *nti_graph_room(nti_graph *g, size_t count, size_t size) {
+    void *p = nti_temporary(g->tape, count, size);
+    if (!p) g->need = nti_needed(g->tape, count * size + 16, 0);
+    return p;
+}
 
 // Pass 1: everything that the targets need, leaves first, in recording order.
 static int nti_pass_collect(nti_graph *g, const nt_params *outputs, const nt_params *effects) {
@@ -8850,10 +9654,10 @@ static int nti_pass_collect(nti_graph *g, const nt_params *outputs, const nt_par
             if (n->in[k]->mark != epoch) n->in[k]->mark = epoch, count += n->in[k]->op <= NTI_OP_VARIABLE;
     }
     for (int k = 0; k < outputs->count; k++) nti_n(outputs->items[k])->index = -1;
-    // room for a copy of every operand and output
+    // room for a copy of every operand and output, and for the operands of accumulations once more
     size_t capacity = count + operands + (size_t)outputs->count;
     if (capacity > INT32_MAX / 4) return 0;
-    g->capacity = (int32_t)capacity, g->operand_capacity = (int32_t)(2 * operands + (size_t)outputs->count);
+    g->capacity = (int32_t)capacity, g->operand_capacity = (int32_t)(3 * operands + (size_t)(outputs->count + effects->count));
     g->value = (nti_value *)nti_graph_room(g, capacity, sizeof *g->value);
     g->operand = (int32_t *)nti_graph_room(g, (size_t)g->operand_capacity, sizeof *g->operand);
     g->target = (int32_t *)nti_graph_room(g, (size_t)(outputs->count + effects->count), sizeof *g->target);
@@ -8909,11 +9713,16 @@ static uint64_t nti_value_hash(const nti_graph *g, const nti_value *v) {
 static int nti_value_equal(const nti_graph *g, const nti_value *a, const nti_value *b) {
     const nti_node *p = a->node, *q = b->node;
     if (a->op != b->op || a->dtype != b->dtype || a->rank != b->rank || a->inputs != b->inputs || p->ni != q->ni || p->nd != q->nd) return 0;
-    if (a->op == NTI_OP_CONSTANT && p->storage != q->storage) return 0;
+    if (a->op == NTI_OP_CONSTANT && p->storage != q->storage && memcmp(p->storage, q->storage, nt_bytes(&p->pub))) return 0;
     if (p->ni && memcmp(p->i, q->i, p->ni * sizeof *p->i)) return 0;
     if (p->nd && memcmp(p->d, q->d, p->nd * sizeof *p->d)) return 0;
     if (a->rank && memcmp(a->shape, b->shape, a->rank * sizeof *a->shape)) return 0;
     return !a->inputs || !memcmp(g->operand + a->first, g->operand + b->first, a->inputs * sizeof *g->operand);
+}
+
+// An assignment as an operand or an output stands for the value that is assigned.
+static int32_t nti_same_value(const nti_graph *g, const int32_t *same, int32_t i) {
+    return same[g->value[i].op == NTI_OP_ASSIGN ? g->operand[g->value[i].first + 1] : i];
 }
 
 static int nti_pass_merge(nti_graph *g) {
@@ -8925,18 +9734,17 @@ static int nti_pass_merge(nti_graph *g) {
     for (int32_t i = 0; i < g->count; i++) {
         nti_value *v = &g->value[i];
         same[i] = i;
-        for (int k = 0; k < v->inputs; k++) g->operand[v->first + k] = same[g->operand[v->first + k]];
+        for (int k = 0; k < v->inputs; k++) g->operand[v->first + k] = nti_same_value(g, same, g->operand[v->first + k]);
         if (v->op <= NTI_OP_VARIABLE || (nti_row_of(v->op)->flags & NTI_EFFECT)) continue;
         size_t at = (size_t)nti_value_hash(g, v) & (size - 1);
         while (table[at] >= 0 && !nti_value_equal(g, &g->value[table[at]], v)) at = (at + 1) & (size - 1);
         if (table[at] < 0) table[at] = i;
         else same[i] = table[at];
     }
-    for (int k = 0; k < g->targets; k++) g->target[k] = same[g->target[k]];
-    for (int32_t i = 0; i < g->count; i++) g->value[i].uses = 0;
-    for (int32_t i = 0; i < g->count; i++) // what was merged away has no uses; recording order puts users after operands
-        for (int k = 0; same[i] == i && k < g->value[i].inputs; k++) g->value[g->operand[g->value[i].first + k]].uses++;
+    for (int k = 0; k < g->outputs; k++) g->target[k] = nti_same_value(g, same, g->target[k]);
     for (int k = 0; k < g->targets; k++) g->value[g->target[k]].uses++;
+    for (int32_t i = g->count - 1; i >= 0; i--) // users stand behind their operands; what is not used any more uses nothing
+        for (int k = 0; g->value[i].uses && k < g->value[i].inputs; k++) g->value[g->operand[g->value[i].first + k]].uses++;
     return 1;
 }
 
@@ -9006,12 +9814,15 @@ static int nti_pass_view(nti_graph *g, int32_t i) {
     if (row->flags & NTI_VIEW) {
         const nti_value *x = &g->value[g->operand[v->first]];
         int64_t offset;
-        if (row->view(v->node, x->stride, v->stride, &offset)) {
-            v->root = x->root, v->offset = x->offset + offset, v->place = x->place, v->producer = x->producer;
-            if (row->flags & NTI_CHECKS) v->instruction = 1, v->producer = i;
-            return 1;
+        if (!row->view(v->node, x->stride, v->stride, &offset)) { // a reshape that strides cannot say: of a row-major copy
+            int32_t c = nti_graph_copy(g, g->operand[v->first]);
+            if (c < 0) return 0;
+            g->operand[v->first] = c, x = &g->value[c];
+            row->view(v->node, x->stride, v->stride, &offset);
         }
-        nti_row_major(v->rank, v->shape, v->stride);
+        v->root = x->root, v->offset = x->offset + offset, v->place = x->place, v->producer = x->producer;
+        if (row->flags & NTI_CHECKS) v->instruction = 1, v->producer = i;
+        return 1;
     }
     v->instruction = 1, v->producer = i;
     if (nti_is_effect(v)) {
@@ -9846,7 +10657,7 @@ static nt_program *nti_compile(nt_tape *t, const nti_compile_job *job) {
     int ok = nti_compile_passes(&g, &s, job);
     size_t *constant_at = ok ? (size_t *)nti_graph_room(&g, (size_t)g.count, sizeof *constant_at) : NULL;
     t->temporary = t->low.used - low_before;
-    if (!constant_at) nti_out_of_memory(t, job->name, nti_total(t->low.used + t->high.used + 64));
+    if (!constant_at) nti_out_of_memory(t, job->name, g.need);
     else if (d->budget && s.peak > d->budget) {
         size_t room = 16384; // names and values of the message only
         nti_carve c = { (char *)nti_graph_room(&g, room, 1), 0 }, measure = { NULL, 0 };
@@ -10852,8 +11663,8 @@ static nt_program *nti_compile_recipe(nti_recipe *r, const nt_compile_desc *desc
     int n = 0;
     if (r->loss) outputs[n++] = r->loss;
     if (r->weight) outputs[n++] = r->weight;
-    job.name = r->name, job.desc = desc, job.outputs = nti_list(outputs, n), job.effects = r->effects;
     if (!nti_record_effects(r)) return NULL;
+    job.name = r->name, job.desc = desc, job.outputs = nti_list(outputs, n), job.effects = r->effects;
     if (r->weight) outputs[n - 1] = r->weight; // a skip condition may ride on it
     nti_step *s = nti_step_new(r);
     if (!s) { nti_out_of_memory(t, r->name, nti_needed(t, 0, sizeof *s + 64)); return NULL; }

@@ -160,7 +160,7 @@ static nt_status learn(const digits_net *net, const digits_options *o, float *lo
         means[epoch] += (float)r->loss / (float)o->batches;
         snprintf(text, sizeof text, "epoch %2d of %d  loss %.4f", epoch + 1, o->epochs, (double)(epoch ? means[epoch - 1] : losses[i]));
         progress_bar(&bar, i + 1, steps, text);
-        if (batch + 1 < o->batches) continue;
+        if (batch + 1 < o->batches || (epoch > 0 && (epoch + 1) % 5 != 0)) continue;
         snprintf(text, sizeof text, "epoch %2d of %d  loss %.4f  rate %.5f", epoch + 1, o->epochs, (double)means[epoch], nt_learning_rate(net->step));
         progress_milestone(&bar, text);
     }
@@ -283,8 +283,8 @@ int main(int argc, char **argv) {
         }
         accuracy[seed - first] = r.accuracy;
         if (seed == first) printf("first step finished %.1f ms after the start; loss curve: %s\n", 1e3 * r.first_step, path);
-        printf("seed %u: test accuracy %.4f, %.2f s, peak %zu bytes of scratch (lower bound %zu), array %zu bytes (least %zu), parameters %016llx\n", seed,
-               r.accuracy, r.seconds, r.plan.peak, r.plan.lower_bound, r.memory.total, r.memory.total_least, (unsigned long long)r.checksum);
+        printf("seed %u: test accuracy %.4f  %.2f s  peak %zu bytes (lower bound %zu)  array %zu of %zu bytes (least %zu)  checksum %016llx\n", seed,
+               r.accuracy, r.seconds, r.plan.peak, r.plan.lower_bound, r.memory.total, sizeof arena, r.memory.total_least, (unsigned long long)r.checksum);
     }
     if (last > first) printf("median test accuracy of %u seeds: %.4f\n", last - first + 1, median(accuracy, (int)(last - first + 1)));
     return 0;

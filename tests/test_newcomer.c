@@ -346,7 +346,7 @@ static void test_shared_scratch(void) {
     nt_tape *t = nt_tape_open(NULL);
     nt_compile_desc desc;
     memset(&desc, 0, sizeof desc);
-    desc.share_scratch = nt_compile(nt_sum(floats(t, NT_SHAPE(8))), NULL);
+    desc.share_scratch = nt_compile(nt_neg(floats(t, NT_SHAPE(8))), NULL);
     tap_ok(nt_compile(small_net(t), &desc) == NULL, "a program that is larger than the scratch that it shares");
     expect(t, "its message", NT_ERROR_BUDGET, "scratch_min~first");
     nt_tape_close(t);

@@ -40,7 +40,7 @@ static nt_status next_batch(nt_tensor *image, nt_tensor *label) {
     int32_t digit[32];
     for (int n = 0; n < 32; n++) {
         digit[n] = n % 10;
-        for (int k = 0; k < 64; k++) pixels[n * 64 + k] = (k / 8 + k % 8 * (n % 10)) % 5 == 0 ? 1.0f : 0.0f;
+        for (int k = 0; k < 64; k++) pixels[n * 64 + k] = (k / 8 + k % 8 * (n % 10)) % 11 == 0 ? 1.0f : 0.0f;
     }
     nt_status status = nt_write(image, pixels);
     return status == NT_OK ? nt_write(label, digit) : status;

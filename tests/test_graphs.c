@@ -1,0 +1,117 @@
+// Random graphs against an evaluator that takes one node after the other (graphs.h): every operation, views, shared and repeated
+// subexpressions, outputs of every kind, assignments, gradients, programs that share scratch. A failure prints its seed:
+// build/test_graphs SEED runs that one.
+#define NTTRAIN_IMPLEMENTATION
+#include "../nttrain.h"
+#include "graphs.h"
+
+typedef struct tally { int graphs, failures, inexact; double worst; long nodes, instructions; } tally;
+
+static nt_program *compile(graph *g, nt_program *share) {
+    nt_compile_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.assigns = nti_list(g->assign, g->assigns), desc.share_scratch = share;
+    return nt_compile_many(g->t, nti_list(g->output, g->outputs), &desc);
+}
+
+static int differs(tally *s, const char *what, int k, double difference, double limit) {
+    if (difference > 0) s->inexact++;
+    if (difference > s->worst) s->worst = difference;
+    if (difference <= limit) return 0;
+    tap_note("%s %d differs by %g", what, k, difference);
+    return 1;
+}
+
+// Runs p and compares outputs, and variables afterwards.
+static int check_run(graph *g, tally *s, nt_program *p, double limit) {
+    naive e;
+    int bad = 0;
+    nt_tensor *leaf[2 * GRAPH_VARIABLES];
+    for (int k = 0; k < g->variables; k++) leaf[k] = g->variable[k];
+    for (int k = 0; k < g->inputs; k++) leaf[g->variables + k] = g->input[k];
+    naive_run(&e, g->t, nti_list(leaf, g->variables + g->inputs), limit > 0);
+    if (nt_run(p) != NT_OK) {
+        tap_note("nt_run: %s", nt_error(g->t) ? nt_error(g->t) : "?");
+        bad = 1;
+    }
+    for (int k = 0; k < g->outputs && !bad; k++) {
+        const nt_tensor *y = g->output[k];
+        bad = differs(s, "output", k, naive_difference(y->dtype, nt_output(p, k), naive_data(&e, y), nt_size(y)), limit);
+    }
+    for (int k = 0; k < g->variables && !bad; k++) {
+        const nt_tensor *v = g->variable[k], *want = v;
+        for (int j = 0; j < g->assigns; j++)
+            if (nti_n(g->assign[j])->in[0] == nti_n(v)) want = g->assign[j];
+        bad = differs(s, "variable", k, naive_difference(v->dtype, nt_data(v), naive_data(&e, want), nt_size(v)), limit);
+    }
+    naive_free(&e);
+    return bad;
+}
+
+static int check_graph(uint64_t seed, tally *s, int gradients) {
+    nt_tape *t = nt_tape_open(NULL);
+    graph *g = (graph *)malloc(sizeof *g);
+    int smooth = gradients ? 0 : (int)(seed % 2), bad = 0, steps = 3 + (int)(seed % 40);
+    if (!g || !t) abort();
+    graph_make(g, t, seed, steps, 5, 400, smooth);
+    if (gradients) { // of the sum of everything smooth enough, to a few leaves
+        nt_tensor *loss = nt_sum(graph_any(g)), *wanted[GRAPH_OUTPUTS];
+        int n = 0;
+        loss = nt_add(loss, nt_sum(graph_any(g)));
+        for (int k = 0; k < g->variables && n < 3; k++) wanted[n++] = g->variable[k];
+        for (int k = 0; k < g->inputs && n < GRAPH_OUTPUTS - 1; k++) wanted[n++] = g->input[k];
+        nt_params grads = nt_grads(loss, nti_list(wanted, n));
+        if (grads.count && seed % 3 == 0) grads = nt_grads(nt_sum(nt_square(grads.items[0])), nti_list(wanted, n)); // and again
+        g->outputs = 0;
+        for (int k = 0; k < grads.count; k++) g->output[g->outputs++] = grads.items[k];
+        g->output[g->outputs++] = loss;
+    }
+    if (nt_error(t)) {
+        tap_note("recording: %s", nt_error(t));
+        bad = 1;
+    }
+    nt_program *p = bad ? NULL : compile(g, NULL), *q = NULL;
+    if (!p && !bad) {
+        tap_note("nt_compile: %s", nt_error(t) ? nt_error(t) : "?");
+        bad = 1;
+    }
+    double limit = smooth ? 1e-8 : 0;
+    if (!bad) bad = check_run(g, s, p, limit);
+    graph_refill(g);
+    if (!bad) bad = check_run(g, s, p, limit); // variables have changed
+    if (!bad && seed % 2) {                    // a second program on the same scratch, half the outputs; then the first again
+        int outputs = g->outputs, assigns = g->assigns;
+        g->outputs = (outputs + 1) / 2, g->assigns = assigns / 2;
+        q = compile(g, p);
+        if (!q && nt_error_status(t) != NT_ERROR_BUDGET) tap_note("sharing: %s", nt_error(t)), bad = 1;
+        if (q) bad = check_run(g, s, q, limit);
+        g->outputs = outputs, g->assigns = assigns;
+        nt_error_clear(t);
+        if (!bad) bad = check_run(g, s, p, limit);
+    }
+    if (!bad && nt_report(p).peak > 0 && nt_report(p).peak < nt_report(p).lower_bound) tap_note("the peak is below its bound"), bad = 1;
+    s->graphs++, s->failures += bad, s->nodes += (long)t->serial, s->instructions += p ? nt_report(p).instructions : 0;
+    if (bad) tap_note("seed %llu%s", (unsigned long long)seed, gradients ? " (gradients)" : "");
+    free(g);
+    nt_tape_close(t);
+    return bad;
+}
+
+static void check_many(const char *what, uint64_t from, uint64_t to, int gradients) {
+    tally s = { 0, 0, 0, 0, 0, 0 };
+    for (uint64_t seed = from; seed < to && s.failures < 8; seed++) check_graph(seed, &s, gradients);
+    tap_ok(!s.failures && s.graphs == (int)(to - from), "%d %s give what single nodes give", s.graphs, what);
+    tap_note("%ld nodes, %ld instructions, %d of the compared values not bit for bit, the worst by %g", s.nodes, s.instructions, s.inexact, s.worst);
+}
+
+int main(int argc, char **argv) {
+    uint64_t seed = argc > 1 ? (uint64_t)strtoull(argv[1], NULL, 10) : 0;
+    if (argc > 1) {
+        check_many("graph", seed, seed + 1, 0);
+        check_many("gradient", seed, seed + 1, 1);
+        return tap_end();
+    }
+    check_many("random graphs", 1, 4001, 0);
+    check_many("graphs of gradients", 1, 1501, 1);
+    return tap_end();
+}
