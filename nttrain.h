@@ -1743,7 +1743,7 @@ typedef struct nti_gemm {           // C (m, n) = or += A (m, k) B (k, n) by one
     const void *a, *b;
     void *c;
     int accumulate, pack_a, pack_b;
-    int whole;                      // every panel of B and C is full and contiguous on every machine
+    int whole;                      // every panel is full on every machine
 } nti_gemm;
 
 typedef struct nti_gemm_room { int64_t block, panel, sums; } nti_gemm_room;   // elements of scratch: of A, of B, of C
@@ -1766,9 +1766,9 @@ static nti_gemm_room nti_gemm_scratch(const nti_gemm *g, size_t size) {
     int by_column = g->rsa == 1 && g->csa != 1;
     nti_gemm_room r = { 0, 0, 0 };
     if (g->pack_a) r.block = by_column ? k * nti_gemm_pitch(g->m) : g->m * nti_gemm_pitch(k);
-    if (g->pack_b || !g->whole) r.panel = k * width;
+    if (g->pack_b || !g->whole || g->csb != 1) r.panel = k * width;
     if (nti_gemm_keeps_sums(g)) r.sums = g->m * nti_multiple(g->n, width);
-    else if (!g->whole) r.sums = g->m * width;
+    else if (!g->whole || g->csc != 1) r.sums = g->m * width;
     return r;
 }
 
@@ -1800,6 +1800,9 @@ typedef struct nti_conv_part {                  // the outputs of one phase and 
     int64_t first, count, move, base, taps, tap, extent;   // output first + j * move; tap `tap` + u * tap_step meets input base + ...
 } nti_conv_part;
 
+// Where share `index` of `total` things begins; the first shares are the larger ones.
+static inline int64_t nti_share(int64_t total, int64_t shares, int64_t index) { return total / shares * index + nti_min(index, total % shares); }
+
 static int64_t nti_gcd(int64_t a, int64_t b) {
     while (b) { int64_t r = a % b; a = b; b = r; }
     return a;
@@ -1808,7 +1811,7 @@ static int64_t nti_gcd(int64_t a, int64_t b) {
 static nti_conv_part nti_conv_part_of(const nti_conv_axis *a, int64_t phase, int64_t block) {
     nti_conv_part p;
     int64_t total = a->out > phase ? (a->out - phase + a->phases - 1) / a->phases : 0;
-    int64_t begin = total / a->blocks * block + nti_min(block, total % a->blocks), end = total / a->blocks * (block + 1) + nti_min(block + 1, total % a->blocks);
+    int64_t begin = nti_share(total, a->blocks, block), end = nti_share(total, a->blocks, block + 1);
     int64_t at = phase * a->stride - a->pad;
     p.tap = 0;
     while (p.tap < a->tap_step && (at + p.tap * a->dilation) % a->lhs != 0) p.tap++;
@@ -1819,6 +1822,58 @@ static nti_conv_part nti_conv_part_of(const nti_conv_axis *a, int64_t phase, int
     p.base = (at + p.tap * a->dilation) / a->lhs + begin * a->step;
     p.extent = p.count > 0 && p.taps > 0 ? (p.count - 1) * a->step + (p.taps - 1) * a->tap_move + 1 : 0;
     return p;
+}
+
+// The taps of a phase as runs of k: run.a is the distance in the image, run.b in the kernel.
+static int64_t nti_conv_taps(const nti_conv *v, const nti_conv_part *p, const int64_t *pitch, nti_run *run) {
+    const nti_conv_axis *a = v->axis;
+    int64_t taps = p[0].taps * p[1].taps * p[2].taps;
+    for (int64_t i = 0; i < taps; i++) {
+        int64_t u[3] = { i / p[2].taps / p[1].taps, i / p[2].taps % p[1].taps, i % p[2].taps }, tap = 0;
+        run[i].a = 0;
+        for (int k = 0; k < 3; k++) {
+            int64_t t = p[k].tap + u[k] * a[k].tap_step;
+            tap = tap * a[k].taps + (v->flip ? a[k].taps - 1 - t : t);
+            run[i].a += u[k] * a[k].tap_move * pitch[k];
+        }
+        run[i].b = tap * v->wt;
+        run[i].n = v->channels;
+    }
+    return taps;
+}
+
+// Runs that follow each other in both operands become one.
+static int64_t nti_conv_join_runs(nti_run *run, int64_t runs, int64_t rsb) {
+    int64_t kept = 0;
+    for (int64_t i = 1; i < runs; i++) {
+        nti_run *last = run + kept;
+        if (last->a + last->n == run[i].a && last->b + last->n * rsb == run[i].b) last->n += run[i].n;
+        else run[++kept] = run[i];
+    }
+    return runs > 0 ? kept + 1 : 0;
+}
+
+// The rows of taps that a depthwise output at input position (y, z, .) meets inside the image, each with `taps` taps from `first` on.
+static int64_t nti_conv_depthwise_runs(const nti_conv *v, const nti_conv_part *p, int64_t y, int64_t z, int64_t first, int64_t taps, nti_run *run) {
+    const nti_conv_axis *a = v->axis;
+    int64_t runs = 0;
+    for (int64_t i = 0; taps > 0 && i < p[0].taps * p[1].taps; i++) {
+        int64_t u0 = i / p[1].taps, u1 = i % p[1].taps, iy = y + u0 * a[0].tap_move, iz = z + u1 * a[1].tap_move;
+        if (iy < 0 || iy >= a[0].in || iz < 0 || iz >= a[1].in) continue;
+        int64_t t0 = p[0].tap + u0 * a[0].tap_step, t1 = p[1].tap + u1 * a[1].tap_step, t2 = p[2].tap + first * a[2].tap_step;
+        int64_t tap = (t0 * a[1].taps + t1) * a[2].taps + t2, all = a[0].taps * a[1].taps * a[2].taps;
+        run[runs].a = ((iy * a[1].in + iz) * a[2].in + first * a[2].tap_move) * v->in_pitch;
+        run[runs].b = (v->flip ? all - 1 - tap : tap) * v->wt;
+        run[runs].n = taps;
+        runs++;
+    }
+    return runs;
+}
+
+// The input index that output o and tap t meet, or -1
+static int64_t nti_conv_meet(const nti_conv_axis *a, int64_t o, int64_t t) {
+    int64_t at = o * a->stride - a->pad + t * a->dilation;
+    return at >= 0 && at % a->lhs == 0 && at / a->lhs < a->in ? at / a->lhs : -1;
 }
 
 // The gradient of the kernel: for each tap the product of image pixels (transposed) and gradient pixels, summed over all
@@ -1838,6 +1893,19 @@ typedef struct nti_filter {
 static int64_t nti_filter_pixel(const nti_filter *f, int64_t unit) {
     int64_t out = f->v.axis[2].out;
     return unit / f->segments * out + out * (unit % f->segments) / f->segments;
+}
+
+// Where tap t meets a row of the image from outputs [begin, end) of a row: the number of outputs, *at the first of them.
+static int64_t nti_filter_run(const nti_conv_axis *a, int64_t t, int64_t begin, int64_t end, int64_t *at) {
+    int64_t r = 0;
+    while (r < a->phases && ((begin + r) * a->stride - a->pad + t * a->dilation) % a->lhs != 0) r++;
+    if (r == a->phases) return 0;
+    *at = begin + r;
+    int64_t index = (*at * a->stride - a->pad + t * a->dilation) / a->lhs, skip = index < 0 ? (-index + a->step - 1) / a->step : 0;
+    *at += skip * a->phases;
+    index += skip * a->step;
+    if (*at >= end || index >= a->in) return 0;
+    return nti_min((end - *at + a->phases - 1) / a->phases, (a->in - index + a->step - 1) / a->step);
 }
 
 typedef struct nti_gemm_table {     // one for each pass and dtype
@@ -3338,35 +3406,6 @@ static void NTI_K(nti_conv_copy)(const nti_conv *v, const nti_conv_part *p, cons
     }
 }
 
-// The taps of a phase as runs of k: run.a is the distance in the image, run.b in the kernel.
-static int64_t NTI_K(nti_conv_taps)(const nti_conv *v, const nti_conv_part *p, const int64_t *pitch, nti_run *run) {
-    const nti_conv_axis *a = v->axis;
-    int64_t taps = p[0].taps * p[1].taps * p[2].taps;
-    for (int64_t i = 0; i < taps; i++) {
-        int64_t u[3] = { i / p[2].taps / p[1].taps, i / p[2].taps % p[1].taps, i % p[2].taps }, tap = 0;
-        run[i].a = 0;
-        for (int k = 0; k < 3; k++) {
-            int64_t t = p[k].tap + u[k] * a[k].tap_step;
-            tap = tap * a[k].taps + (v->flip ? a[k].taps - 1 - t : t);
-            run[i].a += u[k] * a[k].tap_move * pitch[k];
-        }
-        run[i].b = tap * v->wt;
-        run[i].n = v->channels;
-    }
-    return taps;
-}
-
-// Runs that follow each other in both operands become one.
-static int64_t NTI_K(nti_conv_join_runs)(nti_run *run, int64_t runs, int64_t rsb) {
-    int64_t kept = 0;
-    for (int64_t i = 1; i < runs; i++) {
-        nti_run *last = run + kept;
-        if (last->a + last->n == run[i].a && last->b + last->n * rsb == run[i].b) last->n += run[i].n;
-        else run[++kept] = run[i];
-    }
-    return runs > 0 ? kept + 1 : 0;
-}
-
 typedef struct NTI_K(nti_conv_panel) {     // a panel of columns of one phase and block
     nti_panel g;
     int64_t n, width;                      // columns that exist, and that are computed
@@ -3406,12 +3445,12 @@ static void NTI_K(nti_conv_columns)(const nti_conv *v, const nti_conv_part *p, i
     t.sums = n < t.width ? packed + v->panel : NULL;
     nti_run *run = (nti_run *)scratch;
     t.g.run = run;
-    t.g.runs = NTI_K(nti_conv_taps)(v, p, pitch, run);
+    t.g.runs = nti_conv_taps(v, p, pitch, run);
     for (int64_t i = 0; pack && i < t.g.runs; i++) {
         NTI_K(nti_pack_panel)(packed + i * v->channels * t.width, t.width, w + run[i].b, v->channels, n, v->wk, v->wn);
         run[i].b = i * v->channels * t.width;
     }
-    t.g.runs = NTI_K(nti_conv_join_runs)(run, t.g.runs, pack ? t.width : v->wk);
+    t.g.runs = nti_conv_join_runs(run, t.g.runs, pack ? t.width : v->wk);
     t.g.b = pack ? packed : w;
     t.g.rsa = a[2].step * one;
     t.g.csa = 1;
@@ -3448,7 +3487,7 @@ static void NTI_K(nti_conv_across)(const nti_conv *v, const nti_conv_part *p, in
     nti_panel g;
     memset(&g, 0, sizeof g);
     g.run = run;
-    g.runs = NTI_K(nti_conv_taps)(v, p, pitch, run);
+    g.runs = nti_conv_taps(v, p, pitch, run);
     for (int64_t i = 0; i < g.runs; i++) nti_gemm_swap(&run[i].a, &run[i].b);
     g.a = (const NTI_T *)v->w + group * v->wg;
     g.rsa = v->wn;
@@ -3473,22 +3512,6 @@ static void NTI_K(nti_conv_across)(const nti_conv *v, const nti_conv_part *p, in
 }
 
 // Depthwise: channels are lanes. Taps that leave the image are left out, so the list of runs is made anew near borders.
-static int64_t NTI_K(nti_conv_depthwise_runs)(const nti_conv *v, const nti_conv_part *p, int64_t y, int64_t z, int64_t first, int64_t taps, nti_run *run) {
-    const nti_conv_axis *a = v->axis;
-    int64_t runs = 0;
-    for (int64_t i = 0; taps > 0 && i < p[0].taps * p[1].taps; i++) {
-        int64_t u0 = i / p[1].taps, u1 = i % p[1].taps, iy = y + u0 * a[0].tap_move, iz = z + u1 * a[1].tap_move;
-        if (iy < 0 || iy >= a[0].in || iz < 0 || iz >= a[1].in) continue;
-        int64_t t0 = p[0].tap + u0 * a[0].tap_step, t1 = p[1].tap + u1 * a[1].tap_step, t2 = p[2].tap + first * a[2].tap_step;
-        int64_t tap = (t0 * a[1].taps + t1) * a[2].taps + t2, all = a[0].taps * a[1].taps * a[2].taps;
-        run[runs].a = ((iy * a[1].in + iz) * a[2].in + first * a[2].tap_move) * v->in_pitch;
-        run[runs].b = (v->flip ? all - 1 - tap : tap) * v->wt;
-        run[runs].n = taps;
-        runs++;
-    }
-    return runs;
-}
-
 static void NTI_K(nti_conv_depthwise)(const nti_conv *v, const nti_conv_part *p, int64_t column, int64_t n, int64_t image, int64_t images, nti_run *run) {
     const nti_conv_axis *a = v->axis;
     nti_panel g;
@@ -3507,7 +3530,7 @@ static void NTI_K(nti_conv_depthwise)(const nti_conv *v, const nti_conv_part *p,
             int64_t end = x < a[2].in ? nti_min(p[2].taps, (a[2].in - x + a[2].tap_move - 1) / a[2].tap_move) : 0;
             if (first >= end) first = end = 0;
             if (first != was_first || end != was_end) {
-                g.runs = NTI_K(nti_conv_depthwise_runs)(v, p, p[0].base + y * a[0].step, p[1].base + z * a[1].step, first, end - first, run);
+                g.runs = nti_conv_depthwise_runs(v, p, p[0].base + y * a[0].step, p[1].base + z * a[1].step, first, end - first, run);
             }
             was_first = first;
             was_end = end;
@@ -3546,25 +3569,6 @@ typedef struct NTI_K(nti_filter_work) {    // what a tile of the kernel's gradie
     int64_t pixel;                         // the first pixel of the chunk
 } NTI_K(nti_filter_work);
 
-// The input index that output o and tap t meet, or -1
-static NTI_INLINE int64_t NTI_K(nti_conv_meet)(const nti_conv_axis *a, int64_t o, int64_t t) {
-    int64_t at = o * a->stride - a->pad + t * a->dilation;
-    return at >= 0 && at % a->lhs == 0 && at / a->lhs < a->in ? at / a->lhs : -1;
-}
-
-// A run of one unit: pixels [begin, end) of a row of outputs, where tap t meets pixels of a row of the image.
-static int64_t NTI_K(nti_filter_run)(const nti_conv_axis *a, int64_t t, int64_t begin, int64_t end, int64_t *at) {
-    int64_t r = 0;
-    while (r < a->phases && ((begin + r) * a->stride - a->pad + t * a->dilation) % a->lhs != 0) r++;
-    if (r == a->phases) return 0;
-    *at = begin + r;
-    int64_t index = (*at * a->stride - a->pad + t * a->dilation) / a->lhs, skip = index < 0 ? (-index + a->step - 1) / a->step : 0;
-    *at += skip * a->phases;
-    index += skip * a->step;
-    if (*at >= end || index >= a->in) return 0;
-    return nti_min((end - *at + a->phases - 1) / a->phases, (a->in - index + a->step - 1) / a->step);
-}
-
 // Lists the runs of a chunk for tap group `tap`; copies the rows of the image if they need a border.
 static int64_t NTI_K(nti_filter_runs)(const nti_filter *f, const NTI_K(nti_filter_work) *w, int64_t tap, int64_t chunk, int64_t chunk_end, int64_t rsb) {
     const nti_conv *v = &f->v;
@@ -3573,7 +3577,7 @@ static int64_t NTI_K(nti_filter_runs)(const nti_filter *f, const NTI_K(nti_filte
     const NTI_T *x = (const NTI_T *)v->x + w->group * v->channels;
     for (int64_t u = chunk; u < chunk_end; u++) {
         int64_t row = u / f->segments, begin = nti_filter_pixel(f, u) - row * a[2].out, end = nti_filter_pixel(f, u + 1) - row * a[2].out;
-        int64_t y = NTI_K(nti_conv_meet)(&a[0], row / a[1].out % a[0].out, t01 / a[1].taps), z = NTI_K(nti_conv_meet)(&a[1], row % a[1].out, t01 % a[1].taps);
+        int64_t y = nti_conv_meet(&a[0], row / a[1].out % a[0].out, t01 / a[1].taps), z = nti_conv_meet(&a[1], row % a[1].out, t01 % a[1].taps);
         if (y < 0 || z < 0) continue;
         int64_t line = ((row / a[1].out / a[0].out * a[0].in + y) * a[1].in + z) * a[2].in * one, at = begin;
         nti_run *run = w->run + runs;
@@ -3584,7 +3588,7 @@ static int64_t NTI_K(nti_filter_runs)(const nti_filter *f, const NTI_K(nti_filte
             run->n = end - begin;
             used += extent * v->channels;
         } else {
-            run->n = NTI_K(nti_filter_run)(&a[2], t2, begin, end, &at);
+            run->n = nti_filter_run(&a[2], t2, begin, end, &at);
             if (run->n == 0) continue;
             run->a = line + (at * a[2].stride - a[2].pad + t2 * a[2].dilation) / a[2].lhs * one;
         }
@@ -3631,8 +3635,8 @@ static void NTI_K(nti_filter)(const nti_filter *f, int64_t tile, void *shared, v
     tile /= f->tap_blocks;
     w.group = tile % v->groups;
     int64_t slab = tile / v->groups;
-    w.first = f->units / f->slabs * slab + nti_min(slab, f->units % f->slabs);
-    w.end = f->units / f->slabs * (slab + 1) + nti_min(slab + 1, f->units % f->slabs);
+    w.first = nti_share(f->units, f->slabs, slab);
+    w.end = nti_share(f->units, f->slabs, slab + 1);
     w.run = (nti_run *)scratch;
     w.slab = (NTI_T *)(void *)((char *)scratch + nti_multiple(v->runs * (int64_t)sizeof(nti_run), 64));
     w.packed = w.slab + v->slab;
@@ -3657,18 +3661,18 @@ static void NTI_K(nti_filter)(const nti_filter *f, int64_t tile, void *shared, v
     if (f->slabs == 1 && v->sums) NTI_K(nti_unpack)(out, all, 1, v->accumulate, w.sums, w.sums_pitch, (tap_end - tap) * f->rows, end - column);
 }
 
-// Adds the partial sums of the slabs, in order.
+// Adds the partial sums of the slabs, in order; rows of partial sums are padded, so whole vectors can be read.
 static void NTI_K(nti_filter_sum)(const nti_filter *f, int64_t tile, const void *shared) {
     const nti_conv *v = &f->v;
-    int64_t rows = v->groups * f->tap_groups * f->rows, first = rows * tile / f->sum_blocks, end = rows * (tile + 1) / f->sum_blocks;
-    int64_t all = v->out_pitch, one = f->tap_groups * f->rows;
-    for (int64_t r = first; r < end; r++) {
+    int64_t one = f->tap_groups * f->rows, rows = v->groups * one, end = nti_share(rows, f->sum_blocks, tile + 1);
+    for (int64_t r = nti_share(rows, f->sum_blocks, tile); r < end; r++) {
         const NTI_T *s = (const NTI_T *)shared + r * f->pitch;
-        NTI_T *out = (NTI_T *)v->out + r % one * all + r / one * v->columns;
-        for (int64_t j = 0; j < v->columns; j++) {
-            NTI_T sum = s[j];
-            for (int64_t k = 1; k < f->slabs; k++) sum += s[k * rows * f->pitch + j];
-            out[j] = v->accumulate ? out[j] + sum : sum;
+        NTI_T *out = (NTI_T *)v->out + r % one * v->out_pitch + r / one * v->columns, last[NTI_W];
+        for (int64_t j = 0; j < v->columns; j += NTI_W) {
+            NTI_V sum = NTI_LOAD(s + j);
+            for (int64_t k = 1; k < f->slabs; k++) sum += NTI_LOAD(s + k * rows * f->pitch + j);
+            NTI_STORE(last, sum);
+            NTI_K(nti_unpack)(out + j, 0, 1, v->accumulate, last, NTI_W, 1, nti_min(v->columns - j, NTI_W));
         }
     }
 }
@@ -3794,13 +3798,16 @@ static NTI_INLINE NTI_T NTI_K(nti_run)(int kind, const NTI_T *x, int64_t n) {
 // The same for NTI_W runs of at most 16 elements at once: a vector for each lane, the tree without the lanes that are empty.
 static NTI_INLINE void NTI_K(nti_short_runs)(int kind, NTI_T *out, const NTI_T *x, int64_t step, int n) {
     NTI_T t[NTI_SUM_LANES * NTI_W];
-    NTI_V v[NTI_SUM_LANES], neutral = NTI_SPLAT(NTI_K(nti_neutral)(kind));
+    NTI_V neutral = NTI_SPLAT(NTI_K(nti_neutral)(kind));
     for (int i = 0; i < NTI_W; i++)
         for (int l = 0; l < n; l++) t[l * NTI_W + i] = x[i * step + l];
-    for (int l = 0; l < n; l++) v[l] = NTI_JOIN(kind, neutral, NTI_LOAD(t + l * NTI_W));
-    for (int half = NTI_SUM_LANES / 2; half; half /= 2)
-        for (int l = 0; l < half && l + half < n; l++) v[l] = NTI_JOIN(kind, v[l], v[l + half]);
-    NTI_STORE(out, v[0]);
+    for (int half = NTI_SUM_LANES / 2; half; half /= 2) {
+        for (int l = 0; l < half && l + half < n; l++) {
+            NTI_T *at = t + l * NTI_W;
+            NTI_STORE(at, NTI_JOIN(kind, NTI_LOAD(at), NTI_LOAD(at + half * NTI_W)));
+        }
+    }
+    NTI_STORE(out, NTI_JOIN(kind, neutral, NTI_LOAD(t)));
 }
 static NTI_INLINE void NTI_K(nti_runs)(int kind, NTI_T *out, const NTI_T *x, int64_t count, int64_t step, int64_t n) {
     int64_t i = 0;
@@ -5080,9 +5087,9 @@ static void nti_gemm_transpose(nti_gemm *g) {
 static double nti_gemm_orientation_cost(const nti_gemm *g, int64_t lanes) {
     double m = (double)g->m, n = (double)g->n, k = (double)g->k, cost = m * k * (double)nti_multiple(g->n, lanes) / (double)lanes;
     if (g->m == 1) cost *= 2;
-    if (g->csb != 1) cost += k * n * 0.4;
-    else cost += (double)(g->n % (2 * lanes) ? 6 : 0) * k;
-    return cost + (g->csc == 1 ? 0 : m * n * 0.5);
+    if (g->csb != 1) cost += k * (n * 0.4 + (g->n % (2 * lanes) ? 6 : 0));
+    else cost += (double)(g->n % (2 * lanes) ? 14 : 0) * k;
+    return cost + (g->csc == 1 ? 0 : m * n * 2.5);
 }
 
 static int nti_matmul_transposed(const nti_gemm *g, int64_t lanes) {
@@ -5095,7 +5102,7 @@ static int nti_matmul_transposed(const nti_gemm *g, int64_t lanes) {
 static int nti_gemm_bad_stride(int64_t stride, size_t size) { return stride * (int64_t)size % 2048 == 0 && stride != 0; }
 
 static void nti_gemm_packing(nti_gemm *g, size_t size) {
-    g->whole = g->csb == 1 && g->csc == 1 && g->n % (int64_t)(NTI_PANEL_BYTES / size) == 0;
+    g->whole = g->n % (int64_t)(NTI_PANEL_BYTES / size) == 0;
     int64_t bytes_a = g->csa * (int64_t)size, bytes_b = g->rsb * (int64_t)size;
     if (g->csa == 1) g->pack_a = nti_gemm_bad_stride(g->rsa, size) && g->n > 16;
     else g->pack_a = g->csa != 0 && g->n >= 64 && (g->rsa != 1 || bytes_a > 1024);
@@ -5848,11 +5855,14 @@ static void nti_eval_sums(const nti_call *c, int phase, int64_t tile, void *work
 
 // Positions of extremes: the same units, all rows of a unit by one tile. Integers are compared as f64, which holds them.
 // Worker scratch: extremes, positions, the block, and the block of integers before they are converted.
+#define NTI_ARG_COLUMNS 256
 static void nti_arg_nest(const nti_call *c, nti_nest *t) {
     nti_nest_make(t, &c->in[0], c->i[1]);
     if (!nti_is_float((nt_dtype)c->in[0].dtype)) t->direct = 0;
     t->lanes = 0;
     t->piece = t->rows.total;
+    t->width = nti_min(t->width, NTI_ARG_COLUMNS);
+    t->widths = t->width > 0 ? nti_tile_count(t->columns.total, t->width) : 0;
     t->group = nti_max(1, NTI_TILE_ELEMENTS / nti_max(1, t->rows.total * t->width));
     t->groups = nti_tile_count(t->kept.total * t->widths, t->group);
 }
@@ -6961,23 +6971,23 @@ static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *wo
       nti_eval_scatter_add, NULL, NULL, nti_jvp_joint, nti_vjp_scatter_add, NULL, nti_sample_gather)                                                    \
     X(SOFTMAX, "nt_softmax", 1, NTI_IN_PLACE, 0, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_softmax, nti_eval_softmax, nti_cost_exp, NULL,            \
       nti_jvp_softmax, nti_vjp_softmax, nti_decompose_softmax, nti_sample_softmax)                                                                      \
-    X(SOFTMAX_GRAD, "nt_softmax derivative", 2, 0, 0, -1, -2, 2, nti_infer_like_first, NULL, nti_plan_softmax_grad, nti_eval_softmax_grad, nti_cost_exp, \
+    X(SOFTMAX_GRAD, "nt_softmax derivative", 2, 0, 0, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_softmax_grad, nti_eval_softmax_grad, nti_cost_exp,    \
       NULL, NULL, NULL, nti_decompose_softmax_grad, nti_sample_softmax)                                                                                 \
     X(LOG_SOFTMAX, "nt_log_softmax", 1, NTI_IN_PLACE, 0, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_softmax, nti_eval_softmax, nti_cost_exp, NULL,    \
       NULL, nti_vjp_log_softmax, nti_decompose_log_softmax, nti_sample_softmax)                                                                         \
-    X(LOG_SOFTMAX_GRAD, "nt_log_softmax derivative", 2, 0, 0, -1, -2, 2, nti_infer_like_first, NULL, nti_plan_log_softmax_grad,                         \
+    X(LOG_SOFTMAX_GRAD, "nt_log_softmax derivative", 2, 0, 0, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_log_softmax_grad,                            \
       nti_eval_log_softmax_grad, nti_cost_exp, NULL, NULL, NULL, nti_decompose_log_softmax_grad, nti_sample_softmax)                                    \
     X(CROSS_ENTROPY, "nt_cross_entropy", 2, 0, 0, -1, -2, 2, nti_infer_cross_entropy, NULL, nti_plan_cross_entropy, nti_eval_cross_entropy,             \
       nti_cost_exp, NULL, nti_jvp_cross_entropy, nti_vjp_cross_entropy, nti_decompose_cross_entropy, nti_sample_cross_entropy)                          \
-    X(CROSS_ENTROPY_GRAD, "nt_cross_entropy derivative", 3, 0, 0, -1, -2, 2, nti_infer_like_first, NULL, nti_plan_cross_entropy_grad,                   \
+    X(CROSS_ENTROPY_GRAD, "nt_cross_entropy derivative", 3, 0, 0, -1, -2, 2, nti_infer_cross_entropy, NULL, nti_plan_cross_entropy_grad,                \
       nti_eval_cross_entropy_grad, nti_cost_exp, NULL, NULL, NULL, nti_decompose_cross_entropy_grad, nti_sample_cross_entropy)                          \
     X(CROSS_ENTROPY_JVP, "nt_cross_entropy derivative", 3, 0, 0, -1, -2, 2, nti_infer_cross_entropy, NULL, nti_plan_cross_entropy_jvp,                  \
       nti_eval_cross_entropy_jvp, nti_cost_exp, NULL, NULL, NULL, nti_decompose_cross_entropy_jvp, nti_sample_cross_entropy)                            \
     X(NORM_STATS, "nt_layer_norm statistics", 1, NTI_NO_GRADIENT, 0, -1, -2, 2, nti_infer_norm_stats, NULL, nti_plan_norm_stats, nti_eval_norm_stats,   \
       NULL, NULL, NULL, NULL, NULL, nti_sample_norm)                                                                                                    \
-    X(NORM, "nt_layer_norm", 2, 0, 0, -1, -2, 2, nti_infer_like_first, NULL, nti_plan_norm_apply, nti_eval_norm_apply, NULL, NULL, nti_jvp_norm,        \
+    X(NORM, "nt_layer_norm", 2, 0, 0, -1, -2, 2, nti_infer_norm, NULL, nti_plan_norm_apply, nti_eval_norm_apply, NULL, NULL, nti_jvp_norm,              \
       nti_vjp_norm, nti_decompose_norm, nti_sample_norm)                                                                                                \
-    X(NORM_GRAD, "nt_layer_norm derivative", 3, 0, 0, -1, -2, 2, nti_infer_like_first, NULL, nti_plan_norm_grad, nti_eval_norm_grad, NULL, NULL, NULL,  \
+    X(NORM_GRAD, "nt_layer_norm derivative", 3, 0, 0, -1, -2, 2, nti_infer_norm, NULL, nti_plan_norm_grad, nti_eval_norm_grad, NULL, NULL, NULL,        \
       NULL, nti_decompose_norm_grad, nti_sample_norm)                                                                                                   \
     X(KEY, "nt_key_tensor", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_key, NULL, nti_plan_single, nti_eval_key, NULL, NULL, NULL, NULL, NULL, nti_sample_key) \
     X(FOLD_IN, "nt_fold_in", 2, NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_fold_in, NULL, nti_plan_single, nti_eval_fold_in, NULL, NULL, NULL, \
@@ -7104,13 +7114,19 @@ static int nti_one_dtype(nti_node *n, int first) {
     return 1;
 }
 
+static int nti_one_shape(nti_node *n, int first) {
+    for (int k = first + 1; k < n->inputs; k++)
+        if (!nti_same_shape(&n->in[k]->pub, &n->in[first]->pub)) return nti_wrong(n, NT_ERROR_SHAPE, "operands %d and %d differ in shape", first, k);
+    return 1;
+}
+
 static int nti_infer_same(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     *shape = nt_shape_of(&n->in[0]->pub), *dtype = n->in[0]->pub.dtype;
     return 1;
 }
 
 static int nti_infer_map(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
-    return nti_infer_same(n, shape, dtype) && nti_dtype_allowed(n, *dtype) && nti_one_dtype(n, 0);
+    return nti_infer_same(n, shape, dtype) && nti_dtype_allowed(n, *dtype) && nti_one_dtype(n, 0) && nti_one_shape(n, 0);
 }
 
 static int nti_infer_compare(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
@@ -7123,13 +7139,13 @@ static int nti_infer_logical(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     nti_infer_same(n, shape, dtype);
     for (int k = 0; k < n->inputs; k++)
         if (n->in[k]->pub.dtype != NT_BOOL) return nti_wrong(n, NT_ERROR_DTYPE, "takes bool; comparisons give bool");
-    return 1;
+    return nti_one_shape(n, 0);
 }
 
 static int nti_infer_select(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     if (n->in[0]->pub.dtype != NT_BOOL) return nti_wrong(n, NT_ERROR_DTYPE, "the condition is %s, not bool; comparisons give bool", nt_dtype_name(n->in[0]->pub.dtype));
     *shape = nt_shape_of(&n->in[1]->pub), *dtype = n->in[1]->pub.dtype;
-    return nti_one_dtype(n, 1) && nti_dtype_allowed(n, *dtype);
+    return nti_one_dtype(n, 1) && nti_dtype_allowed(n, *dtype) && nti_one_shape(n, 0);
 }
 
 static int nti_infer_cast(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
@@ -7936,10 +7952,10 @@ static int nti_infer_gather(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
 }
 
 // indices, verified at run time: 0 <= index < limit, or the ignored value. The run stops before the first assignment.
-static nt_tensor *nti_check_index(nt_tensor *indices, int64_t limit, int has_ignored, int64_t ignored) {
-    int64_t i[3];
-    i[0] = limit, i[1] = ignored, i[2] = has_ignored;
-    return indices ? nti_record(indices->tape, NTI_OP_CHECK_INDEX, &indices, 1, i, 3, NULL, 0) : NULL;
+static nt_tensor *nti_check_index(int op, nt_tensor *indices, int64_t limit, int has_ignored, int64_t ignored) {
+    int64_t i[4];
+    i[0] = limit, i[1] = ignored, i[2] = has_ignored, i[3] = op; // the operation is for the message
+    return indices ? nti_record(indices->tape, NTI_OP_CHECK_INDEX, &indices, 1, i, 4, NULL, 0) : NULL;
 }
 
 static nt_tensor *nti_record_gather(nt_tensor *x, nt_tensor *indices, int axis, int clip) {
@@ -7949,7 +7965,7 @@ static nt_tensor *nti_record_gather(nt_tensor *x, nt_tensor *indices, int axis, 
     i[0] = nti_axis_of(x->tape, "nt_gather", x->rank, axis), i[1] = clip;
     in[0] = x, in[1] = indices;
     if (i[0] < 0) return NULL;
-    if (!clip && indices->dtype == NT_I32) in[1] = nti_check_index(indices, x->shape[i[0]], 0, 0);
+    if (!clip && indices->dtype == NT_I32) in[1] = nti_check_index(NTI_OP_GATHER, indices, x->shape[i[0]], 0, 0);
     return nti_record(x->tape, NTI_OP_GATHER, in, 2, i, 2, NULL, 0);
 }
 
@@ -7979,7 +7995,7 @@ NT_API nt_tensor *nt_scatter_add(nt_tensor *x, nt_tensor *indices, nt_tensor *up
     if (!x || !indices || !updates || !nti_alive(x) || !nti_alive(indices)) return NULL;
     int a = nti_axis_of(x->tape, "nt_scatter_add", x->rank, axis);
     if (a < 0) return NULL;
-    return nti_record_scatter_add(x, indices->dtype == NT_I32 ? nti_check_index(indices, x->shape[a], 0, 0) : indices, updates, a);
+    return nti_record_scatter_add(x, indices->dtype == NT_I32 ? nti_check_index(NTI_OP_SCATTER_ADD, indices, x->shape[a], 0, 0) : indices, updates, a);
 }
 
 // Fused -------------------------------------------------------------------------------------------------------------------
@@ -7992,9 +8008,9 @@ static int nti_infer_like_first(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     return nti_dtype_allowed(n, *dtype);
 }
 
-static int nti_infer_softmax(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+static int nti_infer_softmax(nti_node *n, nt_shape *shape, nt_dtype *dtype) { // and its derivative
     if (!n->in[0]->pub.rank) return nti_wrong(n, NT_ERROR_SHAPE, "a scalar has no axis");
-    return nti_infer_like_first(n, shape, dtype);
+    return nti_infer_like_first(n, shape, dtype) && nti_one_dtype(n, 0) && nti_one_shape(n, 0);
 }
 
 // Rows work on the last axis; another one is swapped there and back.
@@ -8019,7 +8035,9 @@ static int nti_infer_cross_entropy(nti_node *n, nt_shape *shape, nt_dtype *dtype
     int same = x->rank == y->rank + 1;
     for (int k = 0; k < y->rank && same; k++) same = x->shape[k] == y->shape[k];
     if (!same) return nti_wrong(n, NT_ERROR_SHAPE, "takes logits (..., classes) and labels (...)");
-    shape->rank--;
+    const nt_tensor *third = n->inputs > 2 ? &n->in[2]->pub : NULL; // a tangent of the logits, or a cotangent of the losses
+    if (third && (third->dtype != x->dtype || !nti_same_shape(third, n->op == NTI_OP_CROSS_ENTROPY_GRAD ? y : x))) return nti_wrong(n, NT_ERROR_SHAPE, "its derivative takes another operand 2");
+    if (n->op != NTI_OP_CROSS_ENTROPY_GRAD) shape->rank--;
     return 1;
 }
 
@@ -8037,7 +8055,7 @@ NT_API nt_tensor *nt_cross_entropy_with(nt_tensor *logits, nt_tensor *labels, co
     if (!logits || !labels || !nti_alive(logits) || !nti_alive(labels)) return NULL;
     if (!(c.smoothing >= 0 && c.smoothing <= 1)) { nti_sticky(logits->tape, NT_ERROR_ARGUMENT, "nt_cross_entropy: the smoothing is %g, not between 0 and 1", c.smoothing); return NULL; }
     i[0] = c.ignored, i[1] = c.has_ignored != 0;
-    if (labels->dtype == NT_I32 && logits->rank) labels = nti_check_index(labels, logits->shape[logits->rank - 1], c.has_ignored != 0, c.ignored);
+    if (labels->dtype == NT_I32 && logits->rank) labels = nti_check_index(NTI_OP_CROSS_ENTROPY, labels, logits->shape[logits->rank - 1], c.has_ignored != 0, c.ignored);
     return nti_record_cross_entropy(NTI_OP_CROSS_ENTROPY, logits, labels, NULL, i, &c.smoothing);
 }
 
@@ -8049,6 +8067,16 @@ static int nti_infer_norm_stats(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     if (!nti_infer_like_first(n, shape, dtype)) return 0;
     shape->size[shape->rank - 1] = 2;
     return 1;
+}
+
+static int nti_infer_norm(nti_node *n, nt_shape *shape, nt_dtype *dtype) { // x, statistics of x, for the derivative one more like x
+    nt_shape stats;
+    nt_dtype same;
+    if (!nti_infer_norm_stats(n, &stats, &same) || !nti_infer_like_first(n, shape, dtype) || !nti_one_dtype(n, 0)) return 0;
+    const nt_tensor *given = &n->in[1]->pub;
+    int fits = given->rank == stats.rank && (n->inputs < 3 || nti_same_shape(&n->in[2]->pub, &n->in[0]->pub));
+    for (int k = 0; k < stats.rank && fits; k++) fits = given->shape[k] == stats.size[k];
+    return fits || nti_wrong(n, NT_ERROR_SHAPE, "the statistics or the cotangent do not belong to the operand");
 }
 
 static nt_tensor *nti_record_norm(int op, nt_tensor *x, nt_tensor *stats, nt_tensor *g, double eps) {
@@ -8767,7 +8795,7 @@ static double nti_sample_number(nti_sampler *s, nt_dtype dtype, double low, doub
         x = floor(3 * x);
         return x < 0 && (dtype == NT_U8 || dtype == NT_U16 || dtype == NT_U32 || dtype == NT_U64) ? -x : x;
     }
-    if (s->row->map == NTI_MAP_IS_FINITE || s->row->map == NTI_MAP_IS_NAN) return k % 5 == 1 ? -HUGE_VAL : k % 5 == 2 ? NAN : k % 5 == 3 ? HUGE_VAL : x;
+    if (s->row->map == NTI_MAP_IS_FINITE || s->row->map == NTI_MAP_IS_NAN) return k % 5 == 1 ? -HUGE_VAL : k % 5 == 2 ? (double)NAN : k % 5 == 3 ? HUGE_VAL : x;
     if (s->variant < NTI_SAMPLE_TIES || s->variant >= NTI_SAMPLE_LARGE) return floor(x * 1024) / 1024 + (2 + 3 * s->operand) / 16384.0;
     x = floor(2 * x) / 2; // halves, among them zero and one
     return x < low ? x + 0.5 : x;
@@ -9095,7 +9123,7 @@ static nt_tensor *nti_sample_check_index(nt_tape *t, int op, nt_dtype dtype, int
     int entry = nti_sample_case_of(variant);
     if (entry < 0 || dtype != NT_I32) return NULL;
     nt_shape shape = nti_sample_shape(entry);
-    return nti_check_index(nti_sample_indices(&s, &shape, 6, variant % 2 ? -7 : 0), 6, variant % 2, -7);
+    return nti_check_index(op, nti_sample_indices(&s, &shape, 6, variant % 2 ? -7 : 0), 6, variant % 2, -7);
 }
 
 static nt_tensor *nti_sample_reshape(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
@@ -9275,7 +9303,7 @@ static nt_tensor *nti_sample_cross_entropy(nt_tape *t, int op, nt_dtype dtype, i
     y.rank--;
     i[0] = -7, i[1] = ignored;
     nt_tensor *logits = nti_sample_operand(&s, &x, nti_sample_rows[entry].look[0]), *third = NULL;
-    nt_tensor *labels = nti_check_index(nti_sample_indices(&s, &y, x.size[y.rank], ignored ? -7 : 0), x.size[y.rank], ignored, -7);
+    nt_tensor *labels = nti_check_index(op, nti_sample_indices(&s, &y, x.size[y.rank], ignored ? -7 : 0), x.size[y.rank], ignored, -7);
     if (op == NTI_OP_CROSS_ENTROPY_GRAD) third = nti_sample_operand(&s, &y, NTI_LOOK);
     if (op == NTI_OP_CROSS_ENTROPY_JVP) third = nti_sample_operand(&s, &x, nti_sample_rows[entry].look[1]);
     return nti_record_cross_entropy(op, logits, labels, third, i, &smoothing);
@@ -9954,7 +9982,8 @@ static int nti_pass_plans(nti_graph *g) { // phases, tiles and scratch of every 
 // come within two per cent of it. Everything here sees instructions and buffers only.
 // ---------------------------------------------------------------------------------------------------------------------
 #define NTI_BEAM 64               // states kept by the search for an order, at most
-#define NTI_BEAM_WORK 4000000.0   // instructions squared times states
+#define NTI_BEAM_WORK 300000.0    // candidates and comparisons of one search
+#define NTI_BEAM_ROOM 65536.0     // instructions times states
 #define NTI_PLACE_WORK 2000000.0  // buffers squared times attempts of the search for offsets
 
 typedef struct nti_buffer { size_t bytes, offset; int32_t birth, death; } nti_buffer; // alive in [birth, death], instruction positions
@@ -9966,6 +9995,7 @@ typedef struct nti_schedule {
     int32_t buffers;
     int32_t *buffer_of;           // of each value with a buffer of its own, else -1
     int32_t *scratch_of;          // of each instruction: its scratch, or -1
+    int32_t *holder;              // the value in each buffer at the peak, or -1
     size_t bound, peak;
     int32_t peak_position;
 } nti_schedule;
@@ -9980,56 +10010,23 @@ static size_t nti_scratch_bytes(const nti_graph *g, const nti_value *v) {
 
 // Order ------------------------------------------------------------------------------------------------------------------
 
-typedef struct nti_order_room { // what every search needs: who uses each instruction's buffer, what it costs
+typedef struct nti_order_room { // what every search needs; lists of instruction k are list[start[k] .. start[k + 1])
     const nti_graph *g;
-    int32_t *use, *use_start;     // readers of the buffer of instruction k (through any view), each once
-    size_t *bytes;                // of the buffer of instruction k
-    uint8_t *pinned;              // alive to the end
-    size_t *transient;            // scratch while it runs
+    int32_t *use, *use_start;       // readers of the buffer of instruction k (through any view), each once
+    int32_t *source, *source_start; // instructions whose buffers instruction k reads, each once
+    int32_t *next, *next_start;     // instructions that wait for k, once for each edge
+    uint8_t *in_place;              // beside source: k may write into this one's place, once it dies
+    size_t *bytes;                  // of the buffer of instruction k
+    uint8_t *pinned;                // alive to the end
+    size_t *transient;              // scratch while it runs
+    size_t least;                   // no order needs less
+    double work;                    // what the searches may still spend
 } nti_order_room;
 
 // The instruction whose buffer operand j of v lies in; -1: not scratch.
 static int32_t nti_source(const nti_graph *g, const nti_value *v, int j) {
     const nti_value *x = &g->value[g->operand[v->first + j]];
     return x->place == NTI_IN_SCRATCH ? g->slot[x->root] : -1;
-}
-
-static int nti_read_before(const nti_graph *g, const nti_value *v, int j) { // operand j lies in the buffer of an earlier operand
-    int32_t s = nti_source(g, v, j);
-    for (int k = 0; k < j; k++)
-        if (nti_source(g, v, k) == s) return 1;
-    return 0;
-}
-
-static int nti_order_prepare(nti_graph *g, nti_order_room *r) {
-    size_t n = (size_t)g->works;
-    r->g = g;
-    r->use_start = (int32_t *)nti_graph_room(g, n + 1, sizeof *r->use_start);
-    r->bytes = (size_t *)nti_graph_room(g, n, sizeof *r->bytes), r->transient = (size_t *)nti_graph_room(g, n, sizeof *r->transient);
-    r->pinned = (uint8_t *)nti_graph_room(g, n, 1);
-    r->use = (int32_t *)nti_graph_room(g, (size_t)g->operands, sizeof *r->use);
-    if (!r->use_start || !r->bytes || !r->transient || !r->pinned || !r->use) return 0;
-    memset(r->use_start, 0, (n + 1) * sizeof *r->use_start);
-    for (int32_t k = 0; k < g->works; k++) {
-        const nti_value *v = g->work[k] < 0 ? NULL : &g->value[g->work[k]];
-        r->bytes[k] = v && nti_owns_buffer(v) ? nti_round_up(nti_value_bytes(v), NTI_ALIGN) : 0;
-        r->transient[k] = v ? nti_scratch_bytes(g, v) : 0;
-        r->pinned[k] = v && v->output;
-        for (int j = 0; v && j < v->inputs; j++)
-            if (nti_source(g, v, j) >= 0 && !nti_read_before(g, v, j)) r->use_start[nti_source(g, v, j) + 1]++;
-    }
-    for (int32_t k = 0; k < g->works; k++) r->use_start[k + 1] += r->use_start[k];
-    int32_t total = r->use_start[g->works];
-    for (int32_t k = g->works - 1; k >= 0; k--) { // filled from behind: the end of each list walks down to its start
-        const nti_value *v = g->work[k] < 0 ? NULL : &g->value[g->work[k]];
-        for (int j = 0; v && j < v->inputs; j++) {
-            int32_t s = nti_source(g, v, j);
-            if (s >= 0 && !nti_read_before(g, v, j)) r->use[--r->use_start[s + 1]] = k;
-        }
-    }
-    for (int32_t k = 0; k < g->works; k++) r->use_start[k] = r->use_start[k + 1];
-    r->use_start[g->works] = total;
-    return 1;
 }
 
 // 1 if instruction v may write into operand j's place, once that operand dies.
@@ -10046,24 +10043,75 @@ static int nti_in_place_operand(const nti_graph *g, const nti_value *v, int j) {
     return 1;
 }
 
+// The distinct sources of every instruction; `seen` holds the last reader of each source.
+static void nti_order_sources(nti_order_room *r, int32_t *seen) {
+    const nti_graph *g = r->g;
+    int32_t count = 0;
+    for (int32_t k = 0; k < g->works; k++) seen[k] = -1;
+    for (int32_t k = 0; k < g->works; k++) {
+        const nti_value *v = g->work[k] < 0 ? NULL : &g->value[g->work[k]];
+        r->source_start[k] = count;
+        for (int j = 0; v && j < v->inputs; j++) {
+            int32_t s = nti_source(g, v, j);
+            if (s < 0 || seen[s] == k) continue;
+            seen[s] = k, r->in_place[count] = (uint8_t)nti_in_place_operand(g, v, j), r->source[count++] = s;
+        }
+    }
+    r->source_start[g->works] = count;
+}
+
+// The lists turned round: who has k in its list.
+static void nti_order_turn(int32_t n, const int32_t *from_start, const int32_t *from, int32_t *to_start, int32_t *to) {
+    memset(to_start, 0, ((size_t)n + 1) * sizeof *to_start);
+    for (int32_t e = 0; e < from_start[n]; e++) to_start[from[e] + 1]++;
+    for (int32_t k = 0; k < n; k++) to_start[k + 1] += to_start[k];
+    for (int32_t k = n - 1; k >= 0; k--) // filled from behind: the end of each list walks down to its start
+        for (int32_t e = from_start[k]; e < from_start[k + 1]; e++) to[--to_start[from[e] + 1]] = k;
+    for (int32_t k = 0; k < n; k++) to_start[k] = to_start[k + 1];
+    to_start[n] = from_start[n];
+}
+
+static int nti_order_prepare(nti_graph *g, nti_order_room *r) {
+    size_t n = (size_t)g->works;
+    r->g = g, r->least = 0;
+    int32_t *start = (int32_t *)nti_graph_room(g, 3 * (n + 1), sizeof *start), *seen = (int32_t *)nti_graph_room(g, n, sizeof *seen);
+    r->bytes = (size_t *)nti_graph_room(g, n, sizeof *r->bytes), r->transient = (size_t *)nti_graph_room(g, n, sizeof *r->transient);
+    r->pinned = (uint8_t *)nti_graph_room(g, n, 1), r->in_place = (uint8_t *)nti_graph_room(g, (size_t)g->operands, 1);
+    r->use = (int32_t *)nti_graph_room(g, (size_t)g->operands, sizeof *r->use), r->source = (int32_t *)nti_graph_room(g, (size_t)g->operands, sizeof *r->source);
+    r->next = (int32_t *)nti_graph_room(g, (size_t)g->pre_start[n], sizeof *r->next);
+    if (!start || !seen || !r->bytes || !r->transient || !r->pinned || !r->in_place || !r->use || !r->source || !r->next) return 0;
+    r->use_start = start, r->source_start = start + n + 1, r->next_start = start + 2 * (n + 1);
+    nti_order_sources(r, seen);
+    nti_order_turn(g->works, r->source_start, r->source, r->use_start, r->use);
+    nti_order_turn(g->works, g->pre_start, g->pre, r->next_start, r->next);
+    for (int32_t k = 0; k < g->works; k++) {
+        const nti_value *v = g->work[k] < 0 ? NULL : &g->value[g->work[k]];
+        r->bytes[k] = v && nti_owns_buffer(v) ? nti_round_up(nti_value_bytes(v), NTI_ALIGN) : 0;
+        r->transient[k] = v ? nti_scratch_bytes(g, v) : 0;
+        r->pinned[k] = v && v->output;
+    }
+    for (int32_t k = 0; k < g->works; k++) { // what an instruction reads and writes is alive while it runs
+        size_t here = r->transient[k], own = r->bytes[k];
+        for (int32_t e = r->source_start[k]; e < r->source_start[k + 1]; e++) here += r->bytes[r->source[e]], own = r->in_place[e] ? 0 : own;
+        r->least = here + own > r->least ? here + own : r->least;
+    }
+    return 1;
+}
+
 typedef struct nti_cost { size_t freed, grown; } nti_cost;
 
 #define NTI_DONE(set, k) ((set)[(k) >> 6] >> ((k) & 63) & 1)
+#define NTI_SET(set, k) ((set)[(k) >> 6] |= (uint64_t)1 << ((k) & 63))
 
 // What running instruction k after the set `done` frees, and what it adds beyond what it takes over in place.
 static nti_cost nti_step_cost(const nti_order_room *r, const uint64_t *done, int32_t k) {
-    const nti_graph *g = r->g;
     nti_cost c = { 0, r->bytes[k] };
-    if (g->work[k] < 0) return c;
-    const nti_value *v = &g->value[g->work[k]];
-    int taken = 0;
-    for (int j = 0; j < v->inputs; j++) {
-        int32_t s = nti_source(g, v, j);
-        if (s < 0 || r->pinned[s] || nti_read_before(g, v, j)) continue;
-        int last = 1;
-        for (int32_t u = r->use_start[s]; u < r->use_start[s + 1] && last; u++) last = r->use[u] == k || NTI_DONE(done, r->use[u]);
-        if (!last) continue;
-        if (!taken && r->bytes[k] && nti_in_place_operand(g, v, j)) taken = 1, c.grown = 0;
+    for (int32_t e = r->source_start[k]; e < r->source_start[k + 1]; e++) {
+        int32_t s = r->source[e], u = r->use_start[s], end = r->use_start[s + 1];
+        if (r->pinned[s]) continue;
+        while (u < end && (r->use[u] == k || NTI_DONE(done, r->use[u]))) u++;
+        if (u < end) continue;
+        if (r->in_place[e] && c.grown) c.grown = 0;
         else c.freed += r->bytes[s];
     }
     if (r->use_start[k] == r->use_start[k + 1] && !r->pinned[k]) c.freed += r->bytes[k]; // nobody reads it
@@ -10085,101 +10133,215 @@ static size_t nti_order_peak(const nti_order_room *r, const int32_t *order, uint
         nti_cost c = nti_step_cost(r, done, k);
         if (live + c.grown + r->transient[k] > peak) peak = live + c.grown + r->transient[k];
         live = live + c.grown - c.freed;
-        done[k >> 6] |= (uint64_t)1 << (k & 63);
+        NTI_SET(done, k);
     }
     return peak;
 }
 
-// Recording order, but effects as soon as they can: what they free is not needed any more.
-static void nti_order_recorded(const nti_graph *g, int32_t *order, uint64_t *done) {
-    int32_t count = 0, first = 0;
-    memset(done, 0, ((size_t)g->works + 63) / 64 * sizeof *done);
-    while (count < g->works) {
-        int32_t best = -1;
-        for (int32_t k = first; k < g->works && best < 0; k++) // instruction numbers are recording order, copies behind
-            if (!NTI_DONE(done, k) && nti_ready(g, done, k)) best = k;
-        NT_ASSERT(best >= 0);
-        order[count++] = best, done[best >> 6] |= (uint64_t)1 << (best & 63);
-        for (int32_t k = best + 1; k < g->works; k++)
-            if (!NTI_DONE(done, k) && g->work[k] >= 0 && nti_is_effect(&g->value[g->work[k]]) && nti_ready(g, done, k)) order[count++] = k, done[k >> 6] |= (uint64_t)1 << (k & 63);
-        while (first < g->works && NTI_DONE(done, first)) first++;
+// A binary heap of instructions, the smallest key on top.
+static void nti_heap_push(int32_t *heap, int32_t *count, const int64_t *key, int32_t k) {
+    int32_t at = (*count)++;
+    for (; at > 0 && key[heap[(at - 1) / 2]] > key[k]; at = (at - 1) / 2) heap[at] = heap[(at - 1) / 2];
+    heap[at] = k;
+}
+
+static int32_t nti_heap_pop(int32_t *heap, int32_t *count, const int64_t *key) {
+    int32_t top = heap[0], last = heap[--*count], at = 0;
+    for (int32_t child = 1; child < *count; at = child, child = 2 * at + 1) {
+        if (child + 1 < *count && key[heap[child + 1]] < key[heap[child]]) child++;
+        if (key[heap[child]] >= key[last]) break;
+        heap[at] = heap[child];
     }
+    heap[at] = last;
+    return top;
+}
+
+// The order of the keys, as far as operands allow; effects as soon as they can: what they free is not needed any more.
+static int nti_order_by_key(nti_graph *g, const nti_order_room *r, const int64_t *key, int32_t *order) {
+    int32_t count = 0, waiting = 0;
+    int32_t *heap = (int32_t *)nti_graph_room(g, (size_t)g->works, sizeof *heap), *wait = (int32_t *)nti_graph_room(g, (size_t)g->works, sizeof *wait);
+    if (!heap || !wait) return 0;
+    for (int32_t k = 0; k < g->works; k++) {
+        wait[k] = g->pre_start[k + 1] - g->pre_start[k];
+        if (!wait[k]) nti_heap_push(heap, &waiting, key, k);
+    }
+    while (waiting) {
+        int32_t k = order[count++] = nti_heap_pop(heap, &waiting, key);
+        for (int32_t e = r->next_start[k]; e < r->next_start[k + 1]; e++)
+            if (!--wait[r->next[e]]) nti_heap_push(heap, &waiting, key, r->next[e]);
+    }
+    NT_ASSERT(count == g->works);
+    return 1;
+}
+
+// Keys of the recording order; a copy comes right before its first reader.
+static void nti_order_recorded(const nti_order_room *r, int64_t *key) {
+    const nti_graph *g = r->g;
+    for (int32_t k = 0; k < g->works; k++) key[k] = 2 * (int64_t)(g->work[k] < 0 ? g->count : g->work[k]) + 1;
+    for (int32_t k = 0; k < g->works; k++)
+        if (g->work[k] >= 0 && g->value[g->work[k]].made_copy)
+            for (int32_t e = r->next_start[k]; e < r->next_start[k + 1]; e++)
+                if (key[r->next[e]] - 1 < key[k]) key[k] = key[r->next[e]] - 1;
+    for (int32_t k = 0; k < g->works; k++)
+        if (g->work[k] < 0 || nti_is_effect(&g->value[g->work[k]])) key[k] = 0;
+}
+
+// Keys of the order in which the targets, one after the other, ask for what they need: depth first, the last operand to be
+// made first. Generators and side branches come as late as they can.
+static int nti_order_asked(nti_graph *g, const nti_order_room *r, int64_t *key) {
+    int32_t *stack = (int32_t *)nti_graph_room(g, (size_t)g->works, sizeof *stack), *at = (int32_t *)nti_graph_room(g, (size_t)g->works, sizeof *at), time = 0;
+    if (!stack || !at) return 0;
+    for (int32_t k = 0; k < g->works; k++) at[k] = -1;
+    for (int32_t root = 0; root < g->works; root++) {
+        int32_t depth = 0;
+        if (r->next_start[root] == r->next_start[root + 1]) stack[depth++] = root, at[root] = g->pre_start[root];
+        while (depth) {
+            int32_t k = stack[depth - 1];
+            if (at[k] == g->pre_start[k + 1]) { key[k] = time++, depth--; continue; }
+            int32_t p = g->pre[at[k]++];
+            if (at[p] < 0) stack[depth++] = p, at[p] = g->pre_start[p];
+        }
+    }
+    return 1;
 }
 
 // Beam search: states are sets of finished instructions; of equal sets the lower peak stays, of all the best few.
-typedef struct nti_state { size_t live, peak; int32_t parent, choice; uint64_t *done; } nti_state;
+typedef struct nti_state { size_t live, peak; uint64_t hash; int32_t parent, choice; } nti_state;
+typedef struct nti_beam {
+    nti_order_room *r;
+    int width, count, found;
+    size_t words, limit;       // what a state must stay below
+    nti_state *now, *next;
+    uint64_t *sets, *next_sets; // of each state: what is done, then what is ready
+    nti_state *trial;          // the choices of one state
+    int32_t *history;          // parent and choice of each state of each step
+} nti_beam;
 
 static int nti_state_better(const nti_state *a, const nti_state *b) { return a->peak != b->peak ? a->peak < b->peak : a->live < b->live; }
 
-// Puts a candidate into the list of the best `beam`, which stays sorted; equal sets are one state.
-static int nti_state_offer(nti_state *list, int count, int beam, const nti_state *s, size_t words) {
-    int at = count;
-    if (count == beam && !nti_state_better(s, &list[count - 1])) return count;
-    for (int k = 0; k < count; k++)
-        if (!memcmp(list[k].done, s->done, words * sizeof(uint64_t))) {
-            if (!nti_state_better(s, &list[k])) return count;
-            at = k;
-            break;
-        }
-    if (at == count && count == beam) at = count - 1;
-    else if (at == count) count++;
-    uint64_t *done = list[at].done;
+// Puts a candidate into the list of the best few, which stays sorted; equal sets are one state.
+static void nti_beam_offer(nti_beam *a, const nti_state *s) {
+    nti_state *list = a->next;
+    int at = a->found;
+    if (s->peak >= a->limit || (at == a->width && !nti_state_better(s, &list[at - 1]))) return;
+    for (int k = 0; k < a->found && at == a->found; k++)
+        if (list[k].hash == s->hash) at = k;
+    a->r->work -= 0.25 * a->found;
+    if (at < a->found && !nti_state_better(s, &list[at])) return;
+    if (at == a->found && at == a->width) at--;
+    else if (at == a->found) a->found++;
     for (; at > 0 && nti_state_better(s, &list[at - 1]); at--) list[at] = list[at - 1];
-    list[at] = *s, list[at].done = done;
-    memcpy(done, s->done, words * sizeof *done);
-    return count;
+    list[at] = *s;
 }
 
-static int nti_order_beam(nti_graph *g, const nti_order_room *r, int beam, int32_t *order) {
-    size_t words = ((size_t)g->works + 63) / 64;
-    int32_t *history = (int32_t *)nti_graph_room(g, (size_t)g->works * (size_t)beam * 2, sizeof *history);
-    nti_state *now = (nti_state *)nti_graph_room(g, 2 * (size_t)beam, sizeof *now), *next = now + beam;
-    uint64_t *sets = (uint64_t *)nti_graph_room(g, (2 * (size_t)beam + 1) * words, sizeof *sets), *trial = sets;
-    if (!history || !now || !sets) return 0;
-    for (int k = 0; k < 2 * beam; k++) now[k].done = sets + (size_t)(k + 1) * words;
-    memset(now[0].done, 0, words * sizeof *sets);
-    now[0].live = now[0].peak = 0, now[0].parent = now[0].choice = -1;
-    int count = 1;
+static int nti_lowest_bit(uint64_t x) {
+    int n = 0;
+    for (int half = 32; half; half /= 2)
+        if (!(x & (((uint64_t)1 << half) - 1))) x >>= half, n += half;
+    return n;
+}
+
+// All ways on from state b. One that raises nothing is as good as any: what it frees is free for whatever comes next.
+static void nti_beam_expand(nti_beam *a, int b) {
+    const nti_state *now = &a->now[b];
+    const uint64_t *done = a->sets + (size_t)b * 2 * a->words, *ready = done + a->words;
+    int trials = 0;
+    for (size_t w = 0; w < a->words; w++)
+        for (uint64_t bits = ready[w]; bits; bits &= bits - 1) {
+            int32_t k = (int32_t)w * 64 + nti_lowest_bit(bits);
+            nti_cost c = nti_step_cost(a->r, done, k);
+            size_t high = now->live + c.grown + a->r->transient[k];
+            nti_state *s = &a->trial[trials++];
+            s->peak = high > now->peak ? high : now->peak, s->live = now->live + c.grown - c.freed, s->parent = b, s->choice = k;
+            s->hash = now->hash ^ nti_mix(0x51ed270b35ae0d1du, (uint64_t)k);
+            a->r->work -= 2 + 2 * (a->r->source_start[k + 1] - a->r->source_start[k]);
+            if (s->peak > now->peak || c.grown > c.freed) continue;
+            nti_beam_offer(a, s);
+            return;
+        }
+    a->r->work -= (double)a->words;
+    for (int k = 0; k < trials; k++) nti_beam_offer(a, &a->trial[k]);
+}
+
+// The chosen states get their sets.
+static void nti_beam_enter(nti_beam *a, int32_t step) {
+    const nti_order_room *r = a->r;
+    for (int b = 0; b < a->found; b++) {
+        const nti_state *s = &a->next[b];
+        uint64_t *done = a->next_sets + (size_t)b * 2 * a->words, *ready = done + a->words;
+        int32_t k = s->choice, *h = a->history + ((size_t)step * (size_t)a->width + (size_t)b) * 2;
+        memcpy(done, a->sets + (size_t)s->parent * 2 * a->words, 2 * a->words * sizeof *done);
+        NTI_SET(done, k);
+        ready[k >> 6] &= ~((uint64_t)1 << (k & 63));
+        for (int32_t e = r->next_start[k]; e < r->next_start[k + 1]; e++)
+            if (nti_ready(r->g, done, r->next[e])) NTI_SET(ready, r->next[e]);
+        h[0] = s->parent, h[1] = k;
+    }
+    nti_state *swap = a->now;
+    uint64_t *sets = a->sets;
+    a->now = a->next, a->next = swap, a->sets = a->next_sets, a->next_sets = sets, a->count = a->found;
+}
+
+// 1 and an order whose bound is below `limit`; 0 if this width finds none or the work is spent; -1: no memory.
+static int nti_order_beam(nti_graph *g, nti_order_room *r, int width, size_t limit, int32_t *order) {
+    nti_beam a;
+    size_t words = ((size_t)g->works + 63) / 64, w = (size_t)width;
+    memset(&a, 0, sizeof a);
+    a.r = r, a.width = width, a.limit = limit, a.words = words, a.count = 1;
+    a.history = (int32_t *)nti_graph_room(g, (size_t)g->works * w * 2, sizeof *a.history);
+    a.now = (nti_state *)nti_graph_room(g, 2 * w + (size_t)g->works, sizeof *a.now);
+    a.sets = (uint64_t *)nti_graph_room(g, 4 * w * words, sizeof *a.sets);
+    if (!a.history || !a.now || !a.sets) return -1;
+    a.next = a.now + w, a.trial = a.next + w, a.next_sets = a.sets + 2 * w * words;
+    memset(a.now, 0, sizeof *a.now), memset(a.sets, 0, 2 * words * sizeof *a.sets);
+    for (int32_t k = 0; k < g->works; k++)
+        if (g->pre_start[k] == g->pre_start[k + 1]) NTI_SET(a.sets + words, k);
     for (int32_t step = 0; step < g->works; step++) {
-        int found = 0;
-        for (int b = 0; b < count; b++)
-            for (int32_t k = 0; k < g->works; k++) {
-                if (NTI_DONE(now[b].done, k) || !nti_ready(g, now[b].done, k)) continue;
-                nti_cost c = nti_step_cost(r, now[b].done, k);
-                nti_state s;
-                size_t high = now[b].live + c.grown + r->transient[k];
-                s.peak = high > now[b].peak ? high : now[b].peak, s.live = now[b].live + c.grown - c.freed, s.parent = b, s.choice = k, s.done = trial;
-                memcpy(trial, now[b].done, words * sizeof *trial);
-                trial[k >> 6] |= (uint64_t)1 << (k & 63);
-                found = nti_state_offer(next, found, beam, &s, words);
-            }
-        for (int b = 0; b < found; b++) history[((size_t)step * (size_t)beam + (size_t)b) * 2] = next[b].parent, history[((size_t)step * (size_t)beam + (size_t)b) * 2 + 1] = next[b].choice;
-        nti_state *swap = now;
-        now = next, next = swap, count = found;
+        a.found = 0;
+        for (int b = 0; b < a.count; b++) nti_beam_expand(&a, b);
+        if (!a.found || r->work < 0) return 0;
+        nti_beam_enter(&a, step);
     }
     int32_t b = 0;
     for (int32_t step = g->works - 1; step >= 0; step--) {
-        const int32_t *h = &history[((size_t)step * (size_t)beam + (size_t)b) * 2];
+        const int32_t *h = &a.history[((size_t)step * w + (size_t)b) * 2];
         order[step] = h[1], b = h[0];
     }
     return 1;
 }
 
-// The better of recording order and a search as wide as the work allows.
+// The best of recording order, the order in which targets ask, and searches of growing width while the work lasts.
+static int nti_order_search(nti_graph *g, nti_order_room *r, int32_t *order, int32_t *other) {
+    size_t n = (size_t)g->works, best;
+    uint64_t *done = (uint64_t *)nti_graph_room(g, (n + 63) / 64, sizeof *done);
+    int64_t *key = (int64_t *)nti_graph_room(g, n, sizeof *key);
+    if (!done || !key) return 0;
+    nti_order_recorded(r, key);
+    if (!nti_order_by_key(g, r, key, order)) return 0;
+    best = nti_order_peak(r, order, done);
+    if (best <= r->least) return 1;
+    if (!nti_order_asked(g, r, key) || !nti_order_by_key(g, r, key, other)) return 0;
+    size_t asked = nti_order_peak(r, other, done);
+    if (asked < best) best = asked, memcpy(order, other, n * sizeof *order);
+    size_t low = g->tape->low.used;
+    for (int width = 1; width <= NTI_BEAM && best > r->least && (double)n * width <= NTI_BEAM_ROOM; width *= 8) {
+        r->work = NTI_BEAM_WORK;
+        int found = nti_order_beam(g, r, width, best, other);
+        nti_end_rewind(g->tape, &g->tape->low, low);
+        if (found < 0) return 0;
+        if (found) best = nti_order_peak(r, other, done), memcpy(order, other, n * sizeof *order);
+    }
+    return 1;
+}
+
 static int nti_pass_order(nti_graph *g, nti_schedule *s) {
     nti_order_room r;
-    size_t n = (size_t)g->works, words = (n + 63) / 64;
+    size_t n = (size_t)g->works;
     s->order = (int32_t *)nti_graph_room(g, n, sizeof *s->order), s->position = (int32_t *)nti_graph_room(g, n, sizeof *s->position);
+    size_t low = g->tape->low.used;
     int32_t *other = (int32_t *)nti_graph_room(g, n, sizeof *other);
-    uint64_t *done = (uint64_t *)nti_graph_room(g, words ? words : 1, sizeof *done);
-    if (!s->order || !s->position || !other || !done || !nti_order_prepare(g, &r)) return 0;
-    nti_order_recorded(g, s->order, done);
-    double wide = n ? NTI_BEAM_WORK / ((double)n * (double)n) : 0;
-    int beam = wide >= NTI_BEAM ? NTI_BEAM : (int)wide;
-    if (beam >= 1) {
-        if (!nti_order_beam(g, &r, beam, other)) return 0;
-        if (nti_order_peak(&r, other, done) < nti_order_peak(&r, s->order, done)) memcpy(s->order, other, n * sizeof *other);
-    }
+    if (!s->order || !s->position || !other || !nti_order_prepare(g, &r) || !nti_order_search(g, &r, s->order, other)) return 0;
+    nti_end_rewind(g->tape, &g->tape->low, low);
     for (int32_t p = 0; p < g->works; p++) s->position[s->order[p]] = p;
     return 1;
 }
@@ -10228,6 +10390,16 @@ static int nti_pass_buffers(nti_graph *g, nti_schedule *s) {
 }
 
 // Offsets -------------------------------------------------------------------------------------------------------------------
+
+// Of the values that share a buffer in place, the one that lies in it at the peak.
+static int nti_pass_holders(nti_graph *g, nti_schedule *s) {
+    s->holder = (int32_t *)nti_graph_room(g, (size_t)s->buffers + 1, sizeof *s->holder);
+    if (!s->holder) return 0;
+    for (int32_t b = 0; b < s->buffers; b++) s->holder[b] = -1;
+    for (int32_t p = 0; p <= s->peak_position && p < g->works; p++)
+        if (g->work[s->order[p]] >= 0 && s->buffer_of[g->work[s->order[p]]] >= 0) s->holder[s->buffer_of[g->work[s->order[p]]]] = g->work[s->order[p]];
+    return 1;
+}
 
 // The largest sum of bytes alive at one position, and that position: sums of births and deaths.
 static int nti_pass_bound(nti_graph *g, nti_schedule *s) {
@@ -10357,7 +10529,7 @@ static int nti_pass_offsets(nti_graph *g, nti_schedule *s) {
     if (top > s->bound && a.count > 1) top = nti_place_search(&a, top, s->bound, trial, best);
     for (int32_t b = 0; b < s->buffers; b++) s->buffer[b].offset = best[b];
     s->peak = s->buffers ? top : 0;
-    return 1;
+    return nti_pass_holders(g, s);
 }
 // >>programs
 // ---------------------------------------------------------------------------------------------------------------------
@@ -10461,7 +10633,7 @@ static void nti_emit_instruction(nti_carve *c, const nti_graph *g, const nti_sch
     if (v->accumulate) ai[v->op == NTI_OP_SUM ? 2 : 0] = 1;
     to->call.isa = g->tape->isa, to->call.op = v->op, to->call.in = in, to->call.inputs = v->inputs, to->call.i = ai, to->call.d = ad, to->call.plan = v->plan, to->call.program = p;
     to->eval = v->made_copy ? nti_eval_copy : row->eval;
-    to->name = name ? name : row->name, to->op = v->op, to->effect = (uint8_t)nti_is_effect(v), to->in = refs;
+    to->name = row->flags & NTI_CHECKS ? name : row->name, to->op = v->op, to->effect = (uint8_t)nti_is_effect(v), to->in = refs;
     to->flops = v->made_copy || (row->flags & NTI_CHEAP) ? 0 : row->cost ? row->cost(n) : (double)nti_count(v->rank, v->shape);
     for (int k = 0; k < v->inputs; k++) refs[k] = nti_ref_of(g, s, constant_at, g->operand[v->first + k]);
     to->out = nti_ref_of(g, s, constant_at, g->work[work]);
@@ -10469,26 +10641,38 @@ static void nti_emit_instruction(nti_carve *c, const nti_graph *g, const nti_sch
     to->workers = to->shared + nti_round_up(v->plan.shared, NTI_ALIGN);
 }
 
+// Instructions are numbered without the barrier, which does nothing.
+static int nti_instruction_at(const nti_graph *g, const nti_schedule *s, int32_t position) {
+    int number = position;
+    for (int32_t p = 0; p < position && p < g->works; p++) number -= g->work[s->order[p]] < 0;
+    return number;
+}
+
+static int nti_at_peak(const nti_graph *g, const nti_schedule *s, int32_t i) { // value i holds its buffer at the peak: made last of those that share it
+    if (s->buffer_of[i] < 0) return 0;
+    const nti_buffer *b = &s->buffer[s->buffer_of[i]];
+    int32_t made = s->position[g->slot[i]];
+    return b->bytes && made <= s->peak_position && b->death >= s->peak_position && s->holder[s->buffer_of[i]] == i;
+}
+
 // The values alive at the peak, largest first, with names that outlive the nodes.
 static void nti_emit_report(nti_carve *c, const nti_graph *g, const nti_schedule *s, nt_report_info *r) {
     int count = 0;
     nt_report_value *list = NULL;
-    for (int32_t i = 0; i < g->count; i++)
-        if (s->buffer_of[i] >= 0 && s->buffer[s->buffer_of[i]].birth <= s->peak_position && s->buffer[s->buffer_of[i]].death >= s->peak_position && s->buffer[s->buffer_of[i]].bytes) count++;
+    for (int32_t i = 0; i < g->count; i++) count += nti_at_peak(g, s, i);
     list = (nt_report_value *)nti_carve_take(c, (size_t)count * sizeof *list, sizeof(void *));
     int n = 0;
     for (int32_t i = 0; i < g->count; i++) {
-        if (s->buffer_of[i] < 0) continue;
+        if (!nti_at_peak(g, s, i)) continue;
         const nti_buffer *b = &s->buffer[s->buffer_of[i]];
         const nti_value *v = &g->value[i];
-        if (b->birth > s->peak_position || b->death < s->peak_position || !b->bytes) continue;
         const char *name = nti_carve_string(c, v->node->pub.name);
         if (!list) continue;
         int at = n++;
         for (; at > 0 && list[at - 1].bytes < b->bytes; at--) list[at] = list[at - 1];
         nt_report_value *e = &list[at];
         e->operation = v->made_copy ? "copy" : nti_row_of(v->op)->name, e->name = name, e->dtype = (nt_dtype)v->dtype, e->shape = nt_shape_make(v->rank, v->shape);
-        e->bytes = b->bytes, e->born = s->position[g->slot[i]], e->last_use = b->death, e->last_user = "output";
+        e->bytes = b->bytes, e->born = nti_instruction_at(g, s, s->position[g->slot[i]]), e->last_use = nti_instruction_at(g, s, b->death), e->last_user = "output";
         if (b->death < g->works && g->work[s->order[b->death]] >= 0) e->last_user = nti_row_of(g->value[g->work[s->order[b->death]]].op)->name;
     }
     r->value_count = n, r->values = list;
@@ -10755,8 +10939,10 @@ static nt_status nti_data_failed(nt_program *p) {
     for (int32_t k = 0; k < p->instructions; k++)
         if (&p->instruction[k].call == c) n = &p->instruction[k];
     if (n && n->op == NTI_OP_CHECK_FINITE) return NT_NONFINITE;
-    return nti_fail(p->tape, NT_ERROR_DATA, "nt_run: %s: element %lld is %lld, outside 0 to %lld; nothing was assigned. Correct the data%s", n && n->name ? n->name : "index", (long long)p->failed_at,
-                    (long long)p->failed_value, (long long)(c->i[0] - 1), c->i[2] ? " (one value is ignored by design)" : "");
+    const char *name = n && n->name ? n->name : NULL;
+    return nti_fail(p->tape, NT_ERROR_DATA, "nt_run: %s: %s element %lld is %lld, outside 0 to %lld; nothing was assigned. Correct the data%s", nti_row_of((int)c->i[3])->name,
+                    name ? name : c->i[3] == NTI_OP_CROSS_ENTROPY ? "label" : "index", (long long)p->failed_at, (long long)p->failed_value, (long long)(c->i[0] - 1),
+                    c->i[2] ? " (one value is ignored by design)" : "");
 }
 
 static void nti_data_error(const nti_call *c, int64_t at, double value) {
@@ -11363,7 +11549,9 @@ static nt_tensor *nti_apply_steps(const nt_layer *net, nt_tensor *x, const nt_ap
         }
         nt_tensor *p[NTI_LAYER_PARAMS];
         for (int j = 0, at = init ? 0 : net->at[k]; j < NTI_LAYER_PARAMS; j++) p[j] = !l->use[j] ? NULL : d->params.count ? d->params.items[at++] : l->param[j];
-        x = l->row->apply(l, x, p, &a);
+        nt_tensor *y = l->row->apply(l, x, p, &a);
+        if (y && y != x && !y->name) y->name = net->path[k]; // for messages and reports
+        x = y;
     }
     return x;
 }
