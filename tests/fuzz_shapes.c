@@ -1,10 +1,9 @@
 // Fuzzes the operations: calls with any shapes, axes, dtypes and descriptors give a value or an error with a message, in a small
 // array; what was recorded can be differentiated and run, or says why not.
 //
-//     clang -fsanitize=fuzzer,address,undefined fuzz_shapes.c       libFuzzer
-//     cc -DFUZZ_STANDALONE -fsanitize=address,undefined fuzz_shapes.c
+//     clang -I.. -fsanitize=fuzzer,address,undefined fuzz_shapes.c nttrain.c -lm       libFuzzer
+//     cc -I.. -DFUZZ_STANDALONE -fsanitize=address,undefined fuzz_shapes.c nttrain.c -lm
 //     fuzz_shapes [COUNT [SEED]]                                    COUNT random programs, always the same ones
-#define NTTRAIN_IMPLEMENTATION
 #include "nttrain.h"
 #include "tap.h"
 #include <limits.h>

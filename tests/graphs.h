@@ -324,8 +324,14 @@ static nt_tensor *graph_partner(graph *g, nt_tensor *x) {
     return graph_leaf(g, s);
 }
 
+static nt_axes graph_no_axes(void) {
+    nt_axes a;
+    memset(&a, 0, sizeof a);
+    return a;
+}
+
 static nt_tensor *graph_unary(graph *g, nt_tensor *x) {
-    switch (pick(&g->d, g->smooth ? 20 : 23)) {
+    switch (pick(&g->d, g->smooth ? 20 : 28)) {
     case 0: return nt_neg(x);
     case 1: return nt_abs(x);
     case 2: return nt_square(nt_tanh(x));
@@ -348,6 +354,11 @@ static nt_tensor *graph_unary(graph *g, nt_tensor *x) {
     case 19: return nt_rsqrt(nt_add_scalar(nt_square(x), 1));
     case 20: return nt_floor(x);
     case 21: return nt_sign(x);
+    case 22: return nt_pow_scalar(nt_add_scalar(nt_abs(x), 1), 0.3);
+    case 23: return nt_logaddexp(x, nt_atan2(x, nt_add_scalar(nt_square(x), 0.5)));
+    case 24: return nt_gelu_tanh(nt_elu(x, 0.5));
+    case 25: return nt_dropout(x, nt_key_tensor(g->t, nt_key((uint64_t)pick(&g->d, 1000))), 0.25, graph_no_axes());
+    case 26: return nt_add(x, nt_normal(nt_fold_in(nt_key_tensor(g->t, nt_key(1)), nt_full(g->t, NT_I32, nt_shape_make(0, NULL), pick(&g->d, 3))), NT_F64, nt_shape_of(x)));
     default: return nt_cast(nt_cast(nt_scale(x, 3), NT_I32), NT_F64);
     }
 }
@@ -381,12 +392,15 @@ static nt_tensor *graph_reduction(graph *g, nt_tensor *x) {
     int keep = pick(&g->d, 2);
     for (int k = 0; k < x->rank; k++)
         if (!x->shape[k]) return nt_sum_axes(x, a, keep);
-    switch (pick(&g->d, g->smooth || !x->rank ? 6 : 7)) {
+    switch (pick(&g->d, g->smooth || !x->rank ? 6 : 10)) {
     case 0: case 1: return nt_sum_axes(x, a, keep);
     case 2: return nt_mean_axes(x, a, keep);
     case 3: return nt_max_axes(x, a, keep);
     case 4: return nt_min_axes(x, a, keep);
     case 5: return nt_logsumexp_axes(x, a, keep);
+    case 6: return nt_prod_axes(nt_tanh(x), a, keep);
+    case 7: return nt_cast(nt_any_axes(nt_greater(x, nt_full_like(x, 0.9)), a, keep), NT_F64);
+    case 8: return nt_cast(nt_argmin(x, pick(&g->d, x->rank)), NT_F64);
     default: return nt_cast(nt_argmax(x, pick(&g->d, x->rank)), NT_F64);
     }
 }
@@ -534,9 +548,19 @@ static nt_tensor *graph_image(graph *g, nt_tensor *x) {
     }
 }
 
+// A fresh value against another view of itself: in place would read what is written already.
+static nt_tensor *graph_against_itself(graph *g, nt_tensor *x) {
+    if (!x->rank || !nt_size(x)) return NULL;
+    x = nt_tanh(x);
+    if (x->rank == 2 && x->shape[0] == x->shape[1] && pick(&g->d, 2)) return nt_sub(x, nt_swap_axes(x, 0, 1));
+    if (x->rank == 2 && pick(&g->d, 3) == 0) return nt_sin(nt_swap_axes(x, 0, 1));
+    int64_t at = pick(&g->d, (int)x->shape[0]);
+    return nt_sub(x, nt_slice_axis(x, 0, at, at + 1));
+}
+
 TAP_UNUSED static void graph_step(graph *g) { // appends a few nodes
     nt_tensor *x = graph_any(g), *y = NULL;
-    switch (pick(&g->d, 22)) {
+    switch (pick(&g->d, 23)) {
     case 0: case 1: case 2: y = graph_unary(g, x); break;
     case 3: case 4: case 5: case 6: y = graph_binary(g, x); break;
     case 7: case 8: y = graph_reduction(g, x); break;
@@ -551,6 +575,7 @@ TAP_UNUSED static void graph_step(graph *g) { // appends a few nodes
     case 18: y = graph_rows(g, x); break;
     case 19: y = graph_image(g, x); break;
     case 20: y = graph_leaf(g, graph_shape(g, pick(&g->d, 5))); return;
+    case 21: y = graph_against_itself(g, x); break;
     default: y = nt_mul(nt_sin(x), nt_sin(x)); break; // recorded twice
     }
     if (y && y->rank > 6) y = NULL;

@@ -5,6 +5,8 @@
 #include "../nttrain.h"
 #include "graphs.h"
 
+static uint8_t seen[NTI_OP_COUNT]; // operations that some graph had
+
 typedef struct tally { int graphs, failures, inexact; double worst; long nodes, instructions; } tally;
 
 static nt_program *compile(graph *g, nt_program *share) {
@@ -53,7 +55,8 @@ static int check_graph(uint64_t seed, tally *s, int gradients) {
     graph *g = (graph *)malloc(sizeof *g);
     int smooth = gradients ? 0 : (int)(seed % 2), bad = 0, steps = 3 + (int)(seed % 40);
     if (!g || !t) abort();
-    graph_make(g, t, seed, steps, 5, 400, smooth);
+    int large = seed % 8 == 0;
+    graph_make(g, t, seed, steps, large ? 60 : 5, large ? 6000 : 400, smooth);
     if (gradients) { // of the sum of everything smooth enough, to a few leaves
         nt_tensor *loss = nt_sum(graph_any(g)), *wanted[GRAPH_OUTPUTS];
         int n = 0;
@@ -90,6 +93,7 @@ static int check_graph(uint64_t seed, tally *s, int gradients) {
         if (!bad) bad = check_run(g, s, p, limit);
     }
     if (!bad && nt_report(p).peak > 0 && nt_report(p).peak < nt_report(p).lower_bound) tap_note("the peak is below its bound"), bad = 1;
+    for (const nti_node *n = t->first; n; n = n->next) seen[n->op] = 1;
     s->graphs++, s->failures += bad, s->nodes += (long)t->serial, s->instructions += p ? nt_report(p).instructions : 0;
     if (bad) tap_note("seed %llu%s", (unsigned long long)seed, gradients ? " (gradients)" : "");
     free(g);
@@ -97,9 +101,57 @@ static int check_graph(uint64_t seed, tally *s, int gradients) {
     return bad;
 }
 
-static void check_many(const char *what, uint64_t from, uint64_t to, int gradients) {
+// A training step that accumulates two micro-batches against the gradients themselves: gradients are computed into their accumulators
+// where that is possible.
+static int check_step(uint64_t seed, tally *s, int unused) {
+    enum { K = 2 };
+    nt_tape *t = nt_tape_open(NULL);
+    graph *g = (graph *)malloc(sizeof *g);
+    double *want[GRAPH_VARIABLES] = { NULL };
+    int bad = 0, finite = 1;
+    (void)unused;
+    graph_make(g, t, seed, 3 + (int)(seed % 40), 6, 600, 0);
+    nt_tensor *loss = nt_add(nt_sum(graph_any(g)), nt_mean(graph_any(g)));
+    nt_params variables = nti_list(g->variable, g->variables), none = nti_list(NULL, 0);
+    nt_params grads = g->variables ? nt_grads(loss, variables) : none;
+    nt_compile_desc d;
+    memset(&d, 0, sizeof d);
+    d.params = variables;
+    nt_sgd_desc sgd = { 0.5, 0, 0 };
+    nt_program *step = grads.count ? nt_compile_step(loss, nt_multi_steps(nt_sgd(t, &sgd), K), &d) : NULL;
+    for (int k = 0; k < g->variables && step; k++) {
+        want[k] = (double *)naive_bytes(nt_bytes(g->variable[k]));
+        if (nt_bytes(g->variable[k])) memcpy(want[k], nt_data(g->variable[k]), nt_bytes(g->variable[k]));
+    }
+    for (int round = 0; round < K && step && !bad; round++) {
+        naive e;
+        graph_refill(g);
+        naive_run(&e, t, variables, 0);
+        for (int k = 0; k < g->variables; k++)
+            for (int64_t i = 0; i < nt_size(g->variable[k]); i++) {
+                double x = ((double *)naive_data(&e, grads.items[k]))[i];
+                want[k][i] -= 0.5 * x / K, finite &= x - x == 0;
+            }
+        naive_free(&e);
+        nt_status status = nt_run(step);
+        finite &= status == NT_OK;
+        bad = status != NT_OK && status != NT_NONFINITE;
+    }
+    for (int k = 0; k < g->variables && step && finite && !bad; k++)
+        bad = differs(s, "trained variable", k, naive_difference(NT_F64, nt_data(g->variable[k]), want[k], nt_size(g->variable[k])), 1e-10);
+    if (!step && nt_error(t)) tap_note("%s", nt_error(t)), bad = 1;
+    for (const nti_node *n = t->first; n; n = n->next) seen[n->op] = 1;
+    s->graphs++, s->failures += bad, s->nodes += (long)t->serial, s->instructions += step ? nt_report(step).instructions : 0;
+    if (bad) tap_note("seed %llu (step)", (unsigned long long)seed);
+    for (int k = 0; k < g->variables; k++) free(want[k]);
+    free(g);
+    nt_tape_close(t);
+    return bad;
+}
+
+static void check_many(const char *what, uint64_t from, uint64_t to, int (*check)(uint64_t seed, tally *s, int gradients), int gradients) {
     tally s = { 0, 0, 0, 0, 0, 0 };
-    for (uint64_t seed = from; seed < to && s.failures < 8; seed++) check_graph(seed, &s, gradients);
+    for (uint64_t seed = from; seed < to && s.failures < 8; seed++) check(seed, &s, gradients);
     tap_ok(!s.failures && s.graphs == (int)(to - from), "%d %s give what single nodes give", s.graphs, what);
     tap_note("%ld nodes, %ld instructions, %d of the compared values not bit for bit, the worst by %g", s.nodes, s.instructions, s.inexact, s.worst);
 }
@@ -107,11 +159,16 @@ static void check_many(const char *what, uint64_t from, uint64_t to, int gradien
 int main(int argc, char **argv) {
     uint64_t seed = argc > 1 ? (uint64_t)strtoull(argv[1], NULL, 10) : 0;
     if (argc > 1) {
-        check_many("graph", seed, seed + 1, 0);
-        check_many("gradient", seed, seed + 1, 1);
+        check_many("graph", seed, seed + 1, check_graph, 0);
+        check_many("gradient", seed, seed + 1, check_graph, 1);
+        check_many("step", seed, seed + 1, check_step, 0);
         return tap_end();
     }
-    check_many("random graphs", 1, 4001, 0);
-    check_many("graphs of gradients", 1, 1501, 1);
+    check_many("random graphs", 1, 4001, check_graph, 0);
+    check_many("graphs of gradients", 1, 1501, check_graph, 1);
+    check_many("training steps", 1, 1501, check_step, 0);
+    int count = 0;
+    for (int op = 0; op < NTI_OP_COUNT; op++) count += seen[op];
+    tap_note("%d of %d operations occurred", count, (int)NTI_OP_COUNT);
     return tap_end();
 }

@@ -130,11 +130,13 @@ static void expect_near(const sample *s, int property, array got, array wanted, 
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Programs: compiled values, run on scratch full of NaN
+// Programs: compiled values, run on scratch full of NaN (or of something else)
 // ---------------------------------------------------------------------------------------------------------------------
 static nti_step step; // what the rows of training read
 static int64_t counters[NTI_COUNTERS] = { 3, 1, 2, 0 };
 static double numbers[NTI_NUMBERS] = { 0.1, 1, 0, 0 };
+
+static int garbage = 0xff;
 
 static void set_step(const nt_tensor *y) {
     const nti_node *n = nti_n(y);
@@ -147,7 +149,7 @@ static void set_step(const nt_tensor *y) {
 }
 
 static nt_status run(nt_program *p) {
-    if (p->scratch) memset(p->scratch, 0xff, p->scratch_bytes);
+    if (p->scratch) memset(p->scratch, garbage, p->scratch_bytes);
     nt_status status = nti_run_ready(p);
     return status == NT_OK ? nti_run_all(p) : status;
 }
@@ -233,7 +235,7 @@ static void check_strided(sample *s) {
         expect_bits(s, STRIDED, nti_again(s->y, plain), wanted, "contiguous operands");
         expect_bits(s, STRIDED, nti_again(s->y, fresh), wanted, "operands that may be overwritten");
         int last = n->inputs - 1;
-        if (last && !writes(s, last - 1) && in[last]->dtype == in[last - 1]->dtype && nti_same_shape(in[last], in[last - 1])) { // one operand twice
+        if (last && !writes(s, last) && !writes(s, last - 1) && in[last]->dtype == in[last - 1]->dtype && nti_same_shape(in[last], in[last - 1])) { // one operand twice
             plain[last] = plain[last - 1], fresh[last] = fresh[last - 1];
             blob twice = value_of(s, STRIDED, nti_again(s->y, plain));
             expect_bits(s, STRIDED, nti_again(s->y, fresh), twice, "one operand twice");
@@ -284,7 +286,8 @@ static void check_precision(sample *s) { // s in f32
 
 static double wrapped(double x, nt_dtype dtype) { // modulo the size of the dtype
     double size = ldexp(1, 8 * (int)nt_dtype_size(dtype));
-    return x - floor(x / size) * size;
+    double rest = x - floor(x / size) * size;
+    return rest < size ? rest : 0; // rounded up
 }
 
 // The operation on the operands as f64 gives the numbers that the operation on integers gives, cut and wrapped as those are.
@@ -293,7 +296,7 @@ static void check_integers(sample *s) {
     nt_tensor *in[MOST_LEAVES], *both[2];
     if (nti_dtypes[s->dtype].floating || !n->inputs || (s->row->flags & (NTI_EFFECT | NTI_CHECKS)) || s->row->infer == nti_infer_logical) return;
     for (int k = 0; k < n->inputs; k++) in[k] = n->in[k]->pub.dtype == s->dtype && !(s->op == NTI_OP_SELECT && !k) ? nt_cast(&n->in[k]->pub, NT_F64) : &n->in[k]->pub;
-    both[0] = s->y, both[1] = nti_again(s->y, in);
+    both[0] = s->y, both[1] = s->op == NTI_OP_CAST ? in[0] : nti_again(s->y, in); // casts of integers wrap, those of floats saturate
     nt_error_clear(s->t); // a row of integers only
     if (!both[1]) return;
     nt_program *p = compute(s, INTEGERS, both, 2, NULL);
@@ -517,15 +520,39 @@ static void check_accumulate(sample *s) {
     free(got[0].data), free(got[1].data);
 }
 
-// All bits set: NaN, and the index -1.
+// One element of a leaf after the other is made bad (all bits set: NaN, and the index -1): the run stops if and only if the
+// operand shows that element.
+static void check_each(sample *s, nt_program *p, nt_program *shown, nt_tensor *leaf) {
+    size_t size = nt_dtype_size(leaf->dtype), bytes = nt_output_bytes(shown, 0);
+    char kept[8], *data = (char *)nt_data(leaf), *before = (char *)malloc(bytes + 1);
+    run(shown), memcpy(before, nt_output(shown, 0), bytes);
+    for (int64_t k = 0; k < nt_size(leaf) && k < 100; k++) {
+        memcpy(kept, data + (size_t)k * size, size), memset(data + (size_t)k * size, 0xff, size);
+        run(shown);
+        int bad = memcmp(before, nt_output(shown, 0), bytes) != 0;
+        nt_status status = run(p);
+        report(s, CHECKED, (status != NT_OK) == bad, "element %lld of the leaf, %s by the operand, is bad: %s", (long long)k, bad ? "shown" : "not shown", nt_status_name(status));
+        nt_error_clear(s->t);
+        memcpy(data + (size_t)k * size, kept, size);
+    }
+    free(before);
+}
+
 static void check_checked(sample *s) {
     double one = 1;
     if (!(s->row->flags & NTI_CHECKS) || !nt_size(s->y)) return;
     nt_tensor *kept = nt_variable(s->t, NT_F64, nt_shape_make(0, NULL), NULL), *effect = nt_assign(kept, nt_full(s->t, NT_F64, nt_shape_make(0, NULL), one));
     nt_program *p = compile(s, &s->y, 1, effect);
-    if (!report(s, CHECKED, p != NULL, "does not compile")) return;
-    for (int k = 0; k < s->leaves; k++) memset(nt_data(s->leaf[k]), 0xff, nt_bytes(s->leaf[k]));
+    nt_tensor *operand = &nti_n(s->y)->in[0]->pub;
+    nt_program *shown = compile(s, &operand, 1, NULL);
+    if (!report(s, CHECKED, p && shown, "does not compile")) return;
     nt_status status = run(p);
+    report(s, CHECKED, status == NT_OK && *(double *)nt_data(kept) == 1, "good data gives %s", nt_status_name(status));
+    for (int k = 0; k < s->leaves && s->variant < NTI_SAMPLE_LARGE; k++)
+        if (s->leaf[k] != kept) check_each(s, p, shown, s->leaf[k]);
+    *(double *)nt_data(kept) = 0;
+    for (int k = 0; k < s->leaves; k++) memset(nt_data(s->leaf[k]), 0xff, nt_bytes(s->leaf[k]));
+    status = run(p);
     report(s, CHECKED, status == NT_ERROR_DATA || status == NT_NONFINITE, "bad data gives %s", nt_status_name(status));
     report(s, CHECKED, *(double *)nt_data(kept) == 0, "a variable was assigned although the data is bad");
 }
@@ -701,15 +728,18 @@ static void with_sample(int op, nt_dtype dtype, int variant, void (*check)(sampl
     close_sample(&s);
 }
 
-static void check_cost(sample *s) {
+static void check_value(sample *s) {
     double cost = s->row->cost ? s->row->cost(nti_n(s->y)) : 0;
-    blob b = value_of(s, VALUE, s->y);
     report(s, VALUE, cost >= 0 && cost < 1e15, "costs %g", cost);
-    free(b.data);
+    blob wanted = value_of(s, VALUE, s->y);
+    garbage = 0x5a;
+    expect_bits(s, VALUE, s->y, wanted, "on scratch with other contents");
+    garbage = 0xff;
+    free(wanted.data);
 }
 
 static int walk_variant(int op, nt_dtype dtype, int variant, found *f) {
-    static void (*const checks[])(sample *s) = { check_cost, check_strided, check_decompose, check_precision, check_integers, check_derivatives, check_accumulate, check_checked };
+    static void (*const checks[])(sample *s) = { check_value, check_strided, check_decompose, check_precision, check_integers, check_derivatives, check_accumulate, check_checked };
     sample s;
     int found_one = open_sample(&s, op, dtype, variant, NULL), first = !f->samples || dtype == NT_F64;
     if (found_one) look_at(&s, f);
