@@ -1702,7 +1702,6 @@ static double nti_reduce_huge(double x, int *quadrant) {
 // bits. With `accumulate` the whole product is added to C by one addition, as an unfused sum would do.
 
 #define NTI_PANEL_BYTES 128        // no pass has panels of B wider than this, so scratch is sized by it on every machine
-#define NTI_SLAB 256               // most steps of k between a load and a store of the accumulators
 #define NTI_FILTER_PACKS(columns, size) ((columns) * (int64_t)(size) >= 1024)   // rows so far apart that a panel is better copied
 #define NTI_TILE_FLOPS 8388608.0   // what a tile aims at: 40 to 80 us of one core
 
@@ -1730,6 +1729,7 @@ typedef struct nti_gemm {           // C (m, n) = or += A (m, k) B (k, n) by one
     void *c;
     int accumulate, pack_a, pack_b;
     int whole;                      // every panel is full on every machine
+    int64_t slab;                   // most steps of k between a load and a store of the accumulators
 } nti_gemm;
 
 typedef struct nti_gemm_room { int64_t block, panel, sums; } nti_gemm_room;   // elements of scratch: of A, of B, of C
@@ -1745,16 +1745,16 @@ static inline int64_t nti_share(int64_t total, int64_t shares, int64_t index) {
 
 static inline void nti_gemm_swap(int64_t *a, int64_t *b) { int64_t x = *a; *a = *b; *b = x; }
 
-static inline int64_t nti_gemm_slabs(int64_t k) { return k > NTI_SLAB ? (k + NTI_SLAB - 1) / NTI_SLAB : 1; }
+static inline int64_t nti_gemm_slabs(const nti_gemm *g) { return g->k > g->slab ? (g->k + g->slab - 1) / g->slab : 1; }
 
 // Lines of a packed block are whole cache lines, an odd number of them, so that they spread over the sets of a cache.
 static inline int64_t nti_gemm_pitch(int64_t length) { return nti_multiple(length, 16) | 16; }
 
 // Where C cannot hold the sums between slabs (it is added to, or it is not contiguous) scratch does.
-static inline int nti_gemm_keeps_sums(const nti_gemm *g) { return nti_gemm_slabs(g->k) > 1 && (g->accumulate || g->csc != 1); }
+static inline int nti_gemm_keeps_sums(const nti_gemm *g) { return nti_gemm_slabs(g) > 1 && (g->accumulate || g->csc != 1); }
 
 static nti_gemm_room nti_gemm_scratch(const nti_gemm *g, size_t size) {
-    int64_t width = (int64_t)(NTI_PANEL_BYTES / size), k = nti_min(g->k, NTI_SLAB);
+    int64_t width = (int64_t)(NTI_PANEL_BYTES / size), k = nti_min(g->k, g->slab);
     int by_column = g->rsa == 1 && g->csa != 1;
     nti_gemm_room r = { 0, 0, 0 };
     if (g->pack_a) r.block = by_column ? k * nti_gemm_pitch(g->m) : g->m * nti_gemm_pitch(k);
@@ -3428,7 +3428,7 @@ static void NTI_K(nti_product_panel)(const nti_gemm *g, nti_panel *p, int64_t co
 static void NTI_K(nti_product)(const nti_gemm *g, void *scratch) {
     nti_gemm_room room = nti_gemm_scratch(g, sizeof(NTI_T));
     NTI_T *block = (NTI_T *)scratch, *packed = block + room.block, *sums = packed + room.panel;
-    int64_t slabs = nti_gemm_slabs(g->k);
+    int64_t slabs = nti_gemm_slabs(g);
     for (int64_t s = 0, first = 0; s < slabs; s++) {
         int64_t k = (g->k - first + slabs - s - 1) / (slabs - s);
         nti_run run = { 0, 0, k };
@@ -5121,7 +5121,11 @@ static int nti_matmul_transposed(const nti_gemm *g, int64_t lanes) {
 // A stride at which the rows of one micro tile fall into few sets of the first-level cache.
 static int nti_gemm_bad_stride(int64_t stride, size_t size) { return stride * (int64_t)size % 2048 == 0 && stride != 0; }
 
+// Operands that do not stay in a second-level cache
+static int nti_gemm_is_large(const nti_gemm *g, size_t size) { return nti_max(g->m, g->n) * g->k * (int64_t)size > 3145728; }
+
 static void nti_gemm_packing(nti_gemm *g, size_t size) {
+    g->slab = nti_gemm_is_large(g, size) ? 512 : 256;
     g->whole = g->n % (int64_t)(NTI_PANEL_BYTES / size) == 0;
     int64_t bytes_a = g->csa * (int64_t)size, bytes_b = g->rsb * (int64_t)size;
     if (g->csa == 1) g->pack_a = nti_gemm_bad_stride(g->rsa, size) && g->n > 16;
@@ -5136,7 +5140,7 @@ static double nti_gemm_cost(double m, double n, double k) { return 2 * m * n * k
 // second-level cache, or from behind it.
 static void nti_matmul_pieces(nti_matmul_cut *t, size_t size) {
     const nti_gemm *g = &t->g;
-    int64_t unit = (int64_t)(NTI_PANEL_BYTES / size), least = nti_max(g->m, g->n) * g->k * (int64_t)size > 3145728 ? 256 : 128;
+    int64_t unit = (int64_t)(NTI_PANEL_BYTES / size), least = nti_gemm_is_large(g, size) ? 256 : 128;
     t->tile_m = g->m;
     t->tile_n = g->n;
     while (nti_gemm_cost((double)t->tile_m, (double)t->tile_n, (double)g->k) > NTI_TILE_FLOPS) {
@@ -10054,6 +10058,8 @@ static void nti_call_of(const nti_graph *g, const nti_value *v, nti_call *c, nti
     }
 }
 
+static int nti_accumulate_attribute(int op) { return op == NTI_OP_SUM ? 2 : 0; }
+
 static int nti_pass_plans(nti_graph *g) { // phases, tiles and scratch of every instruction
     for (int32_t k = 0; k < g->works; k++) {
         if (g->work[k] < 0) continue;
@@ -10062,6 +10068,11 @@ static int nti_pass_plans(nti_graph *g) { // phases, tiles and scratch of every 
         nti_view few[NTI_FEW], *in = v->inputs <= NTI_FEW ? few : (nti_view *)nti_graph_room(g, v->inputs, sizeof *in);
         if (!in) return 0;
         nti_call_of(g, v, &c, in);
+        int64_t attribute[NTI_CONV_MAX];
+        if (v->accumulate) {
+            memcpy(attribute, c.i, v->node->ni * sizeof *attribute);
+            attribute[nti_accumulate_attribute(v->op)] = 1, c.i = attribute;
+        }
         if (v->made_copy) nti_plan_copy(&c, &v->plan);
         else nti_row_of(v->op)->plan(&c, &v->plan);
     }
@@ -10771,7 +10782,7 @@ static void nti_emit_instruction(nti_carve *c, const nti_graph *g, const nti_sch
     if (!to) return;
     if (ni) memcpy(ai, n->i, (size_t)ni * sizeof *ai);
     if (nd) memcpy(ad, n->d, (size_t)nd * sizeof *ad);
-    if (v->accumulate) ai[v->op == NTI_OP_SUM ? 2 : 0] = 1;
+    if (v->accumulate) ai[nti_accumulate_attribute(v->op)] = 1;
     to->call.isa = g->tape->isa, to->call.op = v->op, to->call.in = in, to->call.inputs = v->inputs, to->call.i = ai, to->call.d = ad, to->call.plan = v->plan, to->call.program = p;
     to->eval = v->made_copy ? nti_eval_copy : row->eval;
     to->name = row->flags & NTI_CHECKS ? name : row->name, to->op = v->op, to->effect = (uint8_t)nti_is_effect(v), to->in = refs;
