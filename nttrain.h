@@ -34,8 +34,15 @@
 //
 //     public      >>configuration  >>values  >>tape  >>errors  >>leaves  >>operations  >>random  >>transforms  >>programs
 //                 >>layers  >>optimizers  >>files
-//     private     >>formatting  >>arena  >>tensors  >>recording  >>numbers  >>evaluator  >>kernels  >>rows  >>rules
-//                 >>autodiff  >>compiler  >>planner  >>running  >>reports  >>layers  >>optimizers  >>files
+//     private     >>formatting  >>arena  >>evaluator  >>tensors  >>recording  >>keys  >>random numbers
+//                 what kernels are told: >>maps  >>products  >>row kernels  >>update kernels
+//                 compiled for each instruction set: >>kernels  >>vector mathematics  >>random bits  >>product kernels
+//                 >>convolution kernels  >>row kernels of a pass  >>updates  >>passes
+//                 >>integers  >>casts  >>random arrays  >>initializers
+//                 operations, their plans and tiles: >>matmul  >>convolution  >>axes  >>reductions  >>row operations  >>pooling rows
+//                 >>moving rows  >>gather and scatter  >>check of indices  >>elementwise driver  >>evaluators
+//                 >>rows  >>rules  >>samples  >>autodiff  >>compiler  >>planner  >>programs  >>running  >>reports
+//                 >>layers  >>optimizers  >>files
 //
 // Licence: public domain or MIT-0, at your choice; see the end of the file.
 #ifndef NTI_PASS
@@ -194,14 +201,15 @@ typedef struct nt_tape_desc {
 
 // The least memory_size that a tape can be opened in (nothing can be recorded in it yet).
 NT_API size_t nt_tape_size_min(void);
-// NULL if the memory is too small or NULL was returned by the allocator. desc NULL: malloc, no threads.
+// NULL if the memory is too small, the allocator refused or is half an allocator, max_workers is negative or has no for_each,
+// or the machine lacks the instruction set. desc NULL: malloc, no threads.
 NT_API nt_tape *nt_tape_open(const nt_tape_desc *desc);
 // Releases everything: all tensors, layers, optimizers, programs. NULL is allowed.
 NT_API void nt_tape_close(nt_tape *t);
 
 // nt_mark and nt_rewind: everything newer than the mark, at both ends, is gone. An older layer that was initialised after
 // the mark is uninitialised again; an older optimizer loses its newer state.
-typedef struct nt_marker { size_t low, high; uint64_t nodes, objects; } nt_marker;
+typedef struct nt_marker { size_t low; uint64_t serial; } nt_marker;
 NT_API nt_marker nt_mark(nt_tape *t);
 NT_API void nt_rewind(nt_tape *t, nt_marker mark);
 // Drops the recording. Inputs, variables, layers, optimizers and programs stay; every other nt_tensor* is dead.
@@ -211,7 +219,7 @@ typedef struct nt_memory_use { // bytes, by purpose
     size_t nodes, temporaries;                                // now, at the low end
     size_t inputs, variables, programs, scratch, objects;     // now, at the high end (objects: layers, optimizers, names)
     size_t total;                                             // the array that this tape needed so far, base alignment included
-    size_t total_least;                                       // the same with the smallest plan of each program
+    size_t total_least;                                       // the same with the smallest plan of each program that the planner reaches
 } nt_memory_use;
 NT_API nt_memory_use nt_memory(const nt_tape *t);
 
@@ -223,9 +231,9 @@ NT_API nt_memory_use nt_memory(const nt_tape *t);
 typedef enum nt_status {
     NT_OK = 0,
     NT_DONE = 0,
-    NT_AGAIN,            // a slice has ended and there is more to do
-    NT_BUSY,             // a program that shares this scratch, or this program, is in the middle of a run
-    NT_CANCELLED,
+    NT_AGAIN,            // a slice has ended and there is more to do (reserved for runs in slices)
+    NT_BUSY,             // a program that shares this scratch, or this program, is in the middle of a run (reserved)
+    NT_CANCELLED,        // (reserved)
     NT_NONFINITE,        // a training step met a NaN or an infinity and changed nothing
     NT_ERROR_ARGUMENT,   // a NULL, a bad axis, a tensor of another tape
     NT_ERROR_SHAPE,
@@ -276,7 +284,8 @@ NT_API nt_params nt_freeze(nt_tape *t, nt_params params, const void *const *poin
 // ---------------------------------------------------------------------------------------------------------------------
 // Every operation returns a new value, or NULL if an argument is NULL or an error was recorded.
 // ---------------------------------------------------------------------------------------------------------------------
-// Elementwise, one argument, f32 and f64 (neg, abs, sign, square, relu, scale, add_scalar and clamp also i32).
+// Elementwise, one argument, f32 and f64 (neg, abs, sign, square, relu, scale, add_scalar and clamp also i32 and u32). The result
+// has the argument's shape and dtype.
 NT_API nt_tensor *nt_neg(nt_tensor *x);
 NT_API nt_tensor *nt_abs(nt_tensor *x);        // derivative +1 at 0, as JAX's
 NT_API nt_tensor *nt_sign(nt_tensor *x);       // NaN stays NaN
@@ -336,9 +345,10 @@ NT_API nt_tensor *nt_clamp(nt_tensor *x, double low, double high); // derivative
 NT_API nt_tensor *nt_is_finite(nt_tensor *x);  // bool
 NT_API nt_tensor *nt_is_nan(nt_tensor *x);     // bool
 NT_API nt_tensor *nt_stop_gradient(nt_tensor *x); // x with derivative zero
-NT_API nt_tensor *nt_cast(nt_tensor *x, nt_dtype dtype); // to integers: towards zero, saturating, NaN to 0; to bool: != 0
+NT_API nt_tensor *nt_cast(nt_tensor *x, nt_dtype dtype); // any to any. Float to integer: towards zero, saturating, NaN to 0; integers wrap; to bool: != 0
 
-// Elementwise, two arguments of one dtype, broadcast against each other.
+// Elementwise, two arguments of one dtype, broadcast against each other: f32 and f64, and i32 and u32 for add, sub, mul, div,
+// maximum, minimum, rem, mod and the comparisons (which also take bool for equal and not_equal by nt_logical_xor).
 NT_API nt_tensor *nt_add(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_sub(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_mul(nt_tensor *x, nt_tensor *y);
@@ -364,7 +374,7 @@ NT_API nt_tensor *nt_logical_or(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_logical_xor(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_select(nt_tensor *condition, nt_tensor *x, nt_tensor *y); // bool, broadcast: condition ? x : y
 
-// Matrix products. matmul: (..., m, k) by (..., k, n) gives (..., m, n); leading axes broadcast; rank 1 as NumPy's matmul.
+// Matrix products, of f32, f64, i32 or u32. matmul: (..., m, k) by (..., k, n) gives (..., m, n); leading axes broadcast; rank 1 as NumPy's matmul.
 NT_API nt_tensor *nt_matmul(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_dense(nt_tensor *x, nt_tensor *weight, nt_tensor *bias); // x w + b; bias NULL: none
 
@@ -399,7 +409,8 @@ NT_API nt_tensor *nt_max_pool(nt_tensor *x, nt_shape window, const nt_pool_desc 
 NT_API nt_tensor *nt_avg_pool(nt_tensor *x, nt_shape window, const nt_pool_desc *desc);
 NT_API nt_tensor *nt_sum_pool(nt_tensor *x, nt_shape window, const nt_pool_desc *desc);
 
-// Reductions: over all axes, or over the given ones (keep: reduced axes stay with size 1). Empty: 0, 1, -inf, +inf, false, true.
+// Reductions: over all axes, or over the given ones (keep: reduced axes stay with size 1). f32 and f64; sum, prod, max, min,
+// argmax and argmin also i32 and u32 (sums wrap); any and all take bool. Empty: 0, 1, -inf, +inf, false, true.
 NT_API nt_tensor *nt_sum(nt_tensor *x);
 NT_API nt_tensor *nt_mean(nt_tensor *x);
 NT_API nt_tensor *nt_sum_axes(nt_tensor *x, nt_axes axes, int keep);
@@ -432,7 +443,8 @@ NT_API nt_tensor *nt_stack(nt_params parts, int axis);
 // x at indices (i32, any shape) along the axis; an index out of range is an error of the run, or is moved into range (clip).
 NT_API nt_tensor *nt_gather(nt_tensor *x, nt_tensor *indices, int axis);
 NT_API nt_tensor *nt_gather_clip(nt_tensor *x, nt_tensor *indices, int axis);
-NT_API nt_tensor *nt_scatter_add(nt_tensor *x, nt_tensor *indices, nt_tensor *updates, int axis); // x with updates added
+// x with updates added at the indices; updates are shaped like x with the axis replaced by the axes of the indices. Equal indices add up.
+NT_API nt_tensor *nt_scatter_add(nt_tensor *x, nt_tensor *indices, nt_tensor *updates, int axis);
 
 // Fused, numerically safe.
 NT_API nt_tensor *nt_softmax(nt_tensor *x, int axis);
@@ -468,12 +480,12 @@ NT_API nt_key_value nt_key_flax(nt_key_value key, const char *path, uint32_t cou
 NT_API nt_tensor *nt_key_tensor(nt_tape *t, nt_key_value key);
 NT_API nt_tensor *nt_fold_in(nt_tensor *key, nt_tensor *number);  // number: i32 or u32 scalar
 NT_API nt_tensor *nt_split(nt_tensor *key, nt_shape shape);       // u32, shape + (2,)
-NT_API nt_tensor *nt_random_bits(nt_tensor *key, nt_dtype dtype, nt_shape shape); // u8, u16, u32, u64
+NT_API nt_tensor *nt_random_bits(nt_tensor *key, nt_dtype dtype, nt_shape shape); // u8, u16, u32 or u64
 NT_API nt_tensor *nt_uniform(nt_tensor *key, nt_dtype dtype, nt_shape shape, double low, double high); // [low, high), f32 or f64
 NT_API nt_tensor *nt_normal(nt_tensor *key, nt_dtype dtype, nt_shape shape);
 NT_API nt_tensor *nt_truncated_normal(nt_tensor *key, nt_dtype dtype, nt_shape shape, double low, double high);
 NT_API nt_tensor *nt_bernoulli(nt_tensor *key, double p, nt_shape shape); // bool
-NT_API nt_tensor *nt_randint(nt_tensor *key, nt_dtype dtype, nt_shape shape, int64_t low, int64_t high); // [low, high)
+NT_API nt_tensor *nt_randint(nt_tensor *key, nt_dtype dtype, nt_shape shape, int64_t low, int64_t high); // integers in [low, high); low where there are none
 // Zero with probability rate, else x / (1 - rate); the mask has size 1 along the axes in `shared`.
 NT_API nt_tensor *nt_dropout(nt_tensor *x, nt_tensor *key, double rate, nt_axes shared);
 
@@ -503,7 +515,8 @@ NT_API nt_status nt_initialize(nt_key_value key, const nt_init_desc *desc, nt_dt
 // dy/dx for a scalar y: shape of x.
 NT_API nt_tensor *nt_grad(nt_tensor *y, nt_tensor *x);
 NT_API nt_params nt_grads(nt_tensor *y, nt_params params); // count 0 on an error; the list lives with the nodes
-// Sum over outputs of <cotangent, output>, differentiated with respect to each input. A NULL cotangent is zero.
+// Sum over outputs of <cotangent, output>, differentiated with respect to each input. A NULL cotangent is zero. Inputs are
+// independent of each other, as they are for nt_jvp: where one is computed from another, nothing flows through it.
 NT_API nt_params nt_vjp(nt_params outputs, nt_params cotangents, nt_params inputs);
 // The derivative of each output along the tangents of the inputs. A NULL tangent is zero.
 NT_API nt_params nt_jvp(nt_params outputs, nt_params inputs, nt_params tangents);
@@ -517,10 +530,10 @@ typedef struct nt_compile_desc {
     size_t budget;             // scratch bytes of this program; 0: what the tape has left
     nt_program *share_scratch; // use this program's scratch: outputs are valid until either runs again
     size_t scratch_min;        // reserve at least this much, so that larger programs can share it
-    nt_params assigns;         // assignments (nt_assign) that a run performs
+    nt_params assigns;         // nt_compile and nt_compile_many: assignments (nt_assign) that a run performs
     // nt_compile_step only:
     nt_params params;          // what is trained; count 0: the trainable variables that the loss reaches
-    nt_tensor *weight;         // the micro-batch's weight, a scalar of the loss's dtype; NULL: 1
+    nt_tensor *weight;         // the micro-batch's weight, not negative, a scalar of the loss's dtype; NULL: 1
 } nt_compile_desc;
 
 NT_API nt_program *nt_compile(nt_tensor *y, const nt_compile_desc *desc);
@@ -551,7 +564,7 @@ typedef struct nt_report_info {
     size_t lower_bound;           // largest sum of aligned bytes alive at once in this order
     size_t persistent;            // inputs, variables and constants that the program reads or writes
     size_t program;               // the program itself
-    size_t total, total_least;    // the array that this and all earlier calls need (see nt_memory_use)
+    size_t total, total_least;    // the array that this and all earlier calls need (equal while a program has one plan)
     double flops;
     int instructions, peak_instruction;
     int value_count;              // values alive at the peak, largest first
@@ -631,13 +644,14 @@ typedef struct nt_multi_steps_desc {
 } nt_multi_steps_desc;
 NT_API nt_optimizer *nt_multi_steps_with(nt_optimizer *inner, const nt_multi_steps_desc *desc);
 
-// A training step: gradients of the loss (a scalar: the mean over the micro-batch), accumulation, update.
+// A training step: gradients of the loss (a scalar: the mean over the micro-batch), accumulation, update. Output 0 is the loss;
+// with nt_multi_steps output 1 is the weight, which counts for nothing without it. One optimizer serves one list of parameters.
 NT_API nt_program *nt_compile_step(nt_tensor *loss, nt_optimizer *optimizer, const nt_compile_desc *desc);
 // An update with gradients that the host gives (inputs or any values of the parameters' shapes).
 NT_API nt_program *nt_compile_update(nt_optimizer *optimizer, nt_params params, nt_params gradients, const nt_compile_desc *desc);
 
 typedef enum nt_event_kind { NT_ACCUMULATED, NT_UPDATED, NT_SKIPPED } nt_event_kind;
-NT_API nt_event_kind nt_event(const nt_program *step);      // what the last run did
+NT_API nt_event_kind nt_event(const nt_program *step);      // what the last run did; NT_ACCUMULATED before the first
 NT_API nt_status nt_flush(nt_program *step);                // updates with what the window holds; nothing if it holds nothing
 NT_API nt_status nt_discard(nt_program *step);              // empties the window
 NT_API int64_t nt_update_step(const nt_program *step);      // updates so far
@@ -930,12 +944,11 @@ struct nt_tape {
     size_t temporary;            // bytes of the low end that are the compiler's
     uint32_t epoch;              // of marks in nodes
     int sticky;                  // a recording error stands
-    nt_status status;
+    nt_status status, latest;    // of the message; of the newest error, reported or not
     char message[NT_MESSAGE_SIZE];
 };
 
 static void nti_report_error(nt_tape *t, nt_status status, const char *format, va_list args) {
-    if (t->status != NT_OK && (t->sticky || status == NT_NONFINITE)) return;
     nti_text o = { t->message, sizeof t->message, 0, 0 };
     t->status = status;
     nti_vformat(&o, format, args);
@@ -944,6 +957,7 @@ static void nti_report_error(nt_tape *t, nt_status status, const char *format, v
 // A compile, run or file error: the first since nt_error_clear is kept, nothing is poisoned.
 static nt_status nti_fail(nt_tape *t, nt_status status, const char *format, ...) {
     va_list args;
+    t->latest = status;
     if (t->status != NT_OK) return status;
     va_start(args, format);
     nti_report_error(t, status, format, args);
@@ -954,6 +968,7 @@ static nt_status nti_fail(nt_tape *t, nt_status status, const char *format, ...)
 // A recording error: sticky, and it wins over the message of a compile, run or file error.
 static void nti_sticky(nt_tape *t, nt_status status, const char *format, ...) {
     va_list args;
+    t->latest = status;
     if (t->sticky) return;
     va_start(args, format);
     nti_report_error(t, status, format, args);
@@ -1144,13 +1159,13 @@ typedef struct nti_node {
     uint32_t mark, reach;         // epochs: needed by the outputs; depends on the inputs
     int32_t index;                // compiler: position in the graph
     uint16_t op, inputs, ni, nd;
-    uint8_t frozen, dead;
+    uint8_t frozen, dead, wanted; // wanted: an input of the derivative that is being recorded
     // leaves
     uint8_t written;              // an input has been given data
     void *storage;                // own storage
     const void *bound;            // the host's array, read in place
     uint64_t storage_serial;      // of the object that holds the storage: a rewind may end it
-    struct nt_program *slicing;   // a program that is about to assign it
+    uint64_t name_serial;         // when it was named: a rewind may end the name before the value
 } nti_node;
 
 static nti_node *nti_n(const nt_tensor *x) { return (nti_node *)(uintptr_t)x; }
@@ -1236,8 +1251,8 @@ NT_API void nt_tape_close(nt_tape *t) {
 }
 
 NT_API nt_marker nt_mark(nt_tape *t) {
-    nt_marker m = { 0, 0, 0, 0 };
-    if (t) m.low = t->low.used, m.high = t->high.used, m.nodes = m.objects = t->serial;
+    nt_marker m = { 0, 0 };
+    if (t) m.low = t->low.used, m.serial = ++t->serial;
     return m;
 }
 
@@ -1259,15 +1274,27 @@ static void nti_low_rewind(nt_tape *t, size_t used) {
 static void nti_object_rewound(nti_object *o, uint64_t serial); // what survives forgets what does not
 static void nti_object_dead(nti_object *o);                       // what does not is marked, for debug builds
 
+// Objects newer than `serial` go; what survives forgets what does not. The bytes return where `reuse` says so.
+static void nti_high_rewind(nt_tape *t, uint64_t serial, int reuse) {
+    size_t used = t->high.used;
+    for (; t->objects && t->objects->serial > serial; t->objects = t->objects->previous) used -= t->objects->bytes, nti_object_dead(t->objects);
+    for (nti_object *o = t->objects; o; o = o->previous) nti_object_rewound(o, serial);
+    if (reuse) nti_end_rewind(t, &t->high, used);
+}
+
+static void nti_forget_name(nti_node *n, uint64_t serial) {
+    if (n->name_serial > serial) n->pub.name = NULL, n->name_serial = 0;
+}
+
 NT_API void nt_rewind(nt_tape *t, nt_marker mark) {
-    if (!t || mark.objects > t->serial || mark.low > t->low.used || mark.high > t->high.used) return;
-    nti_drop_nodes(t, mark.nodes);
-    nti_low_rewind(t, mark.low);
-    for (; t->objects && t->objects->serial > mark.objects; t->objects = t->objects->previous)
-        nti_object_dead(t->objects);
-    for (nti_object *o = t->objects; o; o = o->previous) nti_object_rewound(o, mark.objects);
-#if !defined(NTTRAIN_DEBUG)
-    nti_end_rewind(t, &t->high, mark.high);
+    if (!t || mark.serial > t->serial) return;
+    nti_drop_nodes(t, mark.serial);
+    for (nti_node *n = t->last; n; n = n->previous) nti_forget_name(n, mark.serial);
+    if (mark.low < t->low.used) nti_low_rewind(t, mark.low); // nt_forget_nodes may have gone further back
+#if defined(NTTRAIN_DEBUG)
+    nti_high_rewind(t, mark.serial, 0);
+#else
+    nti_high_rewind(t, mark.serial, 1);
 #endif
     nt_error_clear(t);
 }
@@ -1292,7 +1319,7 @@ NT_API nt_memory_use nt_memory(const nt_tape *t) {
 }
 
 NT_API const char *nt_error(const nt_tape *t) {
-    if (!t) return "there is no tape: nt_tape_open gave NULL because the memory is below nt_tape_size_min() bytes, the allocator refused, or the machine lacks the instruction set asked for";
+    if (!t) return "there is no tape: nt_tape_open gave NULL because the memory is below nt_tape_size_min() bytes, the allocator refused, half an allocator or workers without for_each were given, or the machine lacks the instruction set";
     return t->status == NT_OK ? NULL : t->message;
 }
 
@@ -2129,7 +2156,7 @@ static NTI_INLINE void NTI_K(nti_store)(NTI_T *p, NTI_V v) { memcpy(p, &v, sizeo
 static NTI_INLINE NTI_VI NTI_K(nti_as_int)(NTI_V v) { NTI_VI i; memcpy(&i, &v, sizeof i); return i; }
 static NTI_INLINE NTI_V NTI_K(nti_as_float)(NTI_VI v) { NTI_V f; memcpy(&f, &v, sizeof f); return f; }
 #if NTI_BYTES > 0
-static NTI_INLINE NTI_V NTI_K(nti_splat)(NTI_T x) { NTI_V v = { 0 }; return v + x; }
+static NTI_INLINE NTI_V NTI_K(nti_splat)(NTI_T x) { NTI_V v = { 0 }; return x - v; }
 static NTI_INLINE NTI_VI NTI_K(nti_splat_int)(NTI_I x) { NTI_VI v = { 0 }; return v + x; }
 #define NTI_LT(a, b) ((NTI_VI)((a) < (b)))
 #define NTI_LE(a, b) ((NTI_VI)((a) <= (b)))
@@ -6484,17 +6511,8 @@ static void nti_eval_concat(const nti_call *c, int phase, int64_t tile, void *wo
 
 // A number in the bytes of a dtype. Storage dtypes have no arithmetic: the integers take it cut, f16 and bf16 only zero.
 static void nti_number_bytes(nt_dtype dtype, double value, void *bytes) {
-    float f = (float)value;
-    int64_t i = value == value && value < 9.2e18 && value > -9.2e18 ? (int64_t)value : 0;
-    uint8_t truth = value != 0;
     memset(bytes, 0, 8);
-    if (dtype == NT_F64) memcpy(bytes, &value, 8);
-    else if (dtype == NT_F32) memcpy(bytes, &f, 4);
-    else if (dtype == NT_BOOL) memcpy(bytes, &truth, 1);
-    else if (dtype == NT_I64 || dtype == NT_U64) memcpy(bytes, &i, 8);
-    else if (dtype == NT_I32 || dtype == NT_U32) { uint32_t u = (uint32_t)i; memcpy(bytes, &u, 4); }
-    else if (dtype == NT_I16 || dtype == NT_U16) { uint16_t u = (uint16_t)i; memcpy(bytes, &u, 2); }
-    else if (dtype == NT_I8 || dtype == NT_U8) { uint8_t u = (uint8_t)i; memcpy(bytes, &u, 1); }
+    nti_cast(dtype, bytes, NT_F64, &value, 1);
 }
 
 // iota: out contiguous, i[0] axis; f32 f64 i32 u32
@@ -7088,7 +7106,7 @@ NT_API nt_tensor *nt_name(nt_tensor *x, const char *name) {
         return NULL;
     }
     memcpy(copy, name, n);
-    x->name = copy;
+    x->name = copy, nti_n(x)->name_serial = ++x->tape->serial;
     return x;
 }
 
@@ -7386,6 +7404,12 @@ NT_API nt_tensor *nt_matmul(nt_tensor *x, nt_tensor *y) {
     if (!x->rank || !y->rank || x->shape[x->rank - 1] != y->shape[y->rank > 1 ? y->rank - 2 : 0])
         return nti_wrong_call(x->tape, NTI_OP_MATMUL, in, 2, NT_ERROR_SHAPE, "the inner sizes differ: (m, k) takes (k, n)", NULL, 0);
     if (x->tape != y->tape) return nti_record_matmul(x, y);
+    if (y->rank == 2 && x->rank > 2) { // one product of all rows: a broadcast weight would make its gradient a batch of gradients
+        nt_shape flat = nt_shape_make(2, y->shape), wide = nt_shape_of(x);
+        flat.size[0] = -1, flat.size[1] = x->shape[x->rank - 1], wide.size[wide.rank - 1] = y->shape[1];
+        if (!flat.size[1]) flat.size[0] = nti_count(x->rank - 1, x->shape);
+        return nt_reshape(nti_record_matmul(nt_reshape(x, flat), y), wide);
+    }
     int row = x->rank == 1, column = y->rank == 1;
     if (row) x = nt_expand_dims(x, 0);
     if (column) y = nt_expand_dims(y, 1);
@@ -7448,6 +7472,7 @@ static int nti_conv_attributes(nt_tape *t, const char *name, int d, const int64_
     if (desc) c = *desc;
     i[0] = 0, i[1] = d, i[2] = c.groups ? c.groups : 1;
     int bad = c.groups < 0 || (unsigned)c.padding > NT_EXPLICIT;
+    for (int k = 0; k < d; k++) bad |= window[k] > INT_MAX || x[k] > INT64_MAX / 8; // their products with dilations stay numbers
     for (int k = 0; k < d; k++) {
         int64_t *a = i + NTI_CONV_HEAD + k * NTI_CONV_AXIS;
         a[0] = c.stride[k] ? c.stride[k] : 1, a[1] = c.dilation[k] ? c.dilation[k] : 1, a[2] = 1, a[3] = a[4] = 0;
@@ -7818,6 +7843,7 @@ NT_API nt_tensor *nt_reshape(nt_tensor *x, nt_shape shape) {
     if (shape.rank < 0 || shape.rank > NT_MAX_RANK) { nti_sticky(x->tape, NT_ERROR_SHAPE, "nt_reshape(%v): the rank is %d, not between 0 and 8", x, shape.rank); return NULL; }
     for (int k = 0; k < shape.rank; k++)
         if (shape.size[k] == -1) open = k, many++;
+        else if (shape.size[k] < 0) return nti_wrong_call(x->tape, NTI_OP_RESHAPE, &x, 1, NT_ERROR_SHAPE, "the shape %S has negative sizes", &shape, 0);
         else if (shape.size[k] > 0 && n > INT64_MAX / shape.size[k]) n = 0;
         else n *= shape.size[k];
     if (many == 1 && n > 0 && size % n == 0) shape.size[open] = size / n;
@@ -7943,17 +7969,19 @@ static nt_tensor *nti_record_slice(nt_tensor *x, const int64_t *start, const int
 }
 
 NT_API nt_tensor *nt_slice(nt_tensor *x, const int64_t *start, const int64_t *limit, const int64_t *step) {
-    int64_t size[NT_MAX_RANK];
+    int64_t size[NT_MAX_RANK], stride[NT_MAX_RANK];
     if (!nti_alive(x)) return NULL;
+    if (x->rank && (!start || !limit)) return nti_wrong_call(x->tape, NTI_OP_SLICE, &x, 1, NT_ERROR_ARGUMENT, "start and limit have one number for each axis, not NULL", NULL, 0);
     for (int k = 0; k < x->rank; k++) {
         int64_t s = step ? step[k] : 1;
         if (s < 1 || start[k] < 0 || limit[k] < start[k] || limit[k] > x->shape[k]) {
             nti_sticky(x->tape, NT_ERROR_ARGUMENT, "nt_slice(%v): axis %d takes 0 <= start <= limit <= %lld and a step of 1 or more, not %lld, %lld, %lld", x, k, (long long)x->shape[k], (long long)start[k], (long long)limit[k], (long long)s);
             return NULL;
         }
-        size[k] = (limit[k] - start[k] + s - 1) / s;
+        size[k] = limit[k] > start[k] ? (limit[k] - start[k] - 1) / s + 1 : 0;
+        stride[k] = size[k] > 1 ? s : 1;
     }
-    return nti_record_slice(x, start, step, size);
+    return nti_record_slice(x, start, stride, size);
 }
 
 NT_API nt_tensor *nt_slice_axis(nt_tensor *x, int axis, int64_t start, int64_t limit) {
@@ -7971,7 +7999,7 @@ static int nti_infer_pad(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     *shape = nt_shape_of(x), *dtype = x->dtype;
     for (int k = 0; k < x->rank; k++) {
         int64_t low = n->i[3 * k], high = n->i[3 * k + 1], inside = n->i[3 * k + 2], limit = INT64_MAX / 4;
-        if (inside < 0 || low < -limit || low > limit || high < -limit || high > limit || (x->shape[k] > 1 && inside > limit / x->shape[k]))
+        if (inside < 0 || low < -limit || low > limit || high < -limit || high > limit || inside > limit / (x->shape[k] ? x->shape[k] : 1))
             return nti_wrong(n, NT_ERROR_ARGUMENT, "axis %d: interior padding is not negative, and sizes must stay addressable", k);
         shape->size[k] = low + high + (x->shape[k] ? x->shape[k] + (x->shape[k] - 1) * inside : 0);
         if (shape->size[k] < 0) return nti_wrong(n, NT_ERROR_SHAPE, "axis %d: negative padding takes away more than there is", k);
@@ -7982,6 +8010,7 @@ static int nti_infer_pad(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
 NT_API nt_tensor *nt_pad(nt_tensor *x, const int64_t *before, const int64_t *after, const int64_t *interior, double value) {
     int64_t i[3 * NT_MAX_RANK];
     if (!nti_alive(x)) return NULL;
+    if (x->rank && (!before || !after)) return nti_wrong_call(x->tape, NTI_OP_PAD, &x, 1, NT_ERROR_ARGUMENT, "before and after have one number for each axis, not NULL", NULL, 0);
     for (int k = 0; k < x->rank; k++) i[3 * k] = before[k], i[3 * k + 1] = after[k], i[3 * k + 2] = interior ? interior[k] : 0;
     return nti_record(x->tape, NTI_OP_PAD, &x, 1, i, 3 * x->rank, &value, 1);
 }
@@ -8000,9 +8029,10 @@ static int nti_infer_concat(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     return 1;
 }
 
-// NULL quietly for an empty or a NULL part
+// NULL quietly for a NULL part, and for an empty list, which has no tape to complain to
 static int nti_parts(nt_params parts) {
-    if (parts.count < 1 || parts.count > 65535 || !parts.items) return 0;
+    if (parts.count < 1 || !parts.items) return 0;
+    if (parts.count > 65535 && nti_alive(parts.items[0])) nti_sticky(parts.items[0]->tape, NT_ERROR_ARGUMENT, "nt_concat: %d parts; at most 65535 go at once", parts.count);
     for (int k = 0; k < parts.count; k++)
         if (!parts.items[k]) return 0;
     return nti_alive(parts.items[0]);
@@ -8202,11 +8232,216 @@ static int nti_infer_assign(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
 }
 
 NT_API nt_tensor *nt_assign(nt_tensor *variable, nt_tensor *value) { return nti_record2(NTI_OP_ASSIGN, variable, value); }
+// Random numbers on the tape --------------------------------------------------------------------------------------------
+// KEY: attributes high word, low word, per step. RANDOM: a generator whose attribute [0] is the kind.
+
+static int nti_infer_key(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    (void)n;
+    shape->rank = 1, shape->size[0] = 2, *dtype = NT_U32;
+    return 1;
+}
+
+static int nti_key_operand(nti_node *n) {
+    const nt_tensor *key = &n->in[0]->pub;
+    if (key->dtype == NT_U32 && key->rank == 1 && key->shape[0] == 2) return 1;
+    return nti_wrong(n, NT_ERROR_ARGUMENT, "a key is u32[2]; nt_key_tensor puts one on the tape");
+}
+
+static int nti_infer_fold_in(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    const nt_tensor *number = &n->in[1]->pub;
+    if (!nti_key_operand(n)) return 0;
+    if ((number->dtype != NT_I32 && number->dtype != NT_U32) || nt_size(number) != 1) return nti_wrong(n, NT_ERROR_ARGUMENT, "the number is an i32 or u32 scalar");
+    return nti_infer_key(n, shape, dtype);
+}
+
+static int nti_infer_random(nti_node *n, nt_shape *shape, nt_dtype *dtype) { return nti_key_operand(n) && nti_infer_generator(n, shape, dtype); }
+static double nti_cost_random(const nti_node *n) { return 60.0 * (double)nt_size(&n->pub); }
+
+static void nti_plan_single(const nti_call *c, nti_plan *p) {
+    (void)c;
+    p->phases = 1, p->tiles[0] = 1, p->shared = p->worker = 0;
+}
+
+static nt_key_value nti_key_data(const nti_view *v) {
+    nt_key_value key;
+    memcpy(&key, v->data, sizeof key.word[0]);
+    memcpy(&key.word[1], (const uint32_t *)v->data + (v->rank ? v->stride[0] : 0), sizeof key.word[1]);
+    return key;
+}
+
+static void nti_eval_fold_in(const nti_call *c, int phase, int64_t tile, void *worker) {
+    uint32_t number;
+    (void)phase, (void)tile, (void)worker;
+    memcpy(&number, c->in[1].data, sizeof number);
+    nt_key_value key = nt_key_fold_in(nti_key_data(&c->in[0]), number);
+    memcpy(c->out.data, key.word, sizeof key.word);
+}
+
+#define NTI_RANDOM_TILE 4096 // elements of a tile, a multiple of every vector
+
+static void nti_plan_random(const nti_call *c, nti_plan *p) {
+    int64_t n = nti_view_size(&c->out);
+    nti_plan_single(c, p);
+    p->tiles[0] = (n + NTI_RANDOM_TILE - 1) / NTI_RANDOM_TILE;
+}
+
+static int64_t nti_random_range(const nti_call *c, int64_t tile, int64_t *count) { // the first element of a tile
+    int64_t n = nti_view_size(&c->out), first = tile * NTI_RANDOM_TILE;
+    *count = n - first < NTI_RANDOM_TILE ? n - first : NTI_RANDOM_TILE;
+    return first;
+}
+
+static void nti_eval_split(const nti_call *c, int phase, int64_t tile, void *worker) {
+    int64_t n, first = nti_random_range(c, tile, &n);
+    (void)phase, (void)worker;
+    for (int64_t k = first; k < first + n; k++) { // element k is half of key k / 2
+        nt_key_value key = nt_key_split(nti_key_data(&c->in[0]), 0, (uint32_t)(k / 2));
+        memcpy((uint32_t *)c->out.data + k, &key.word[k % 2], sizeof key.word[0]);
+    }
+}
+
+// The numbers are low and high; those of randint, which may need all 64 bits, in two halves each.
+static void nti_random_describe(const nti_call *c, nti_random *r) {
+    memset(r, 0, sizeof *r);
+    r->kind = (nti_random_kind)c->i[0], r->dtype = (nt_dtype)c->out.dtype, r->key = nti_key_data(&c->in[0]);
+    r->lo = c->d[0], r->hi = c->d[1];
+    if (r->kind != NTI_RANDOM_RANDINT) return;
+    r->int_lo = (int64_t)c->d[0] * 4294967296 + (int64_t)c->d[1], r->int_hi = (int64_t)c->d[2] * 4294967296 + (int64_t)c->d[3];
+}
+
+static void nti_eval_random(const nti_call *c, int phase, int64_t tile, void *worker) {
+    int64_t n, first = nti_random_range(c, tile, &n);
+    nti_random_isa isa;
+    nti_random r;
+    (void)phase, (void)worker;
+    for (int k = 0; k < 2; k++) isa.math[k] = c->isa->math[k], isa.random[k] = c->isa->random[k];
+    nti_random_describe(c, &r);
+    nti_random_fill(&isa, &r, first, n, (char *)c->out.data + (size_t)first * nti_dtype_size(r.dtype));
+}
+
+static nt_tensor *nti_record_random(nt_tensor *key, const char *name, int kind, nt_dtype dtype, const nt_shape *shape, const double *d, int nd, int wanted) {
+    int64_t i[2 + NT_MAX_RANK];
+    if (!nti_alive(key) || !nti_shape_argument(key->tape, name, dtype, shape)) return NULL;
+    if (!(wanted >> dtype & 1)) {
+        nti_sticky(key->tape, NT_ERROR_DTYPE, "%s: no %s", name, nt_dtype_name(dtype));
+        return NULL;
+    }
+    i[0] = kind, i[1] = dtype;
+    for (int k = 0; k < shape->rank; k++) i[2 + k] = shape->size[k];
+    return nti_record(key->tape, kind < 0 ? NTI_OP_SPLIT : NTI_OP_RANDOM, &key, 1, i, 2 + shape->rank, d, nd);
+}
+
+NT_API nt_tensor *nt_key_tensor(nt_tape *t, nt_key_value key) {
+    int64_t i[3];
+    i[0] = key.word[0], i[1] = key.word[1], i[2] = 0;
+    return t ? nti_record(t, NTI_OP_KEY, NULL, 0, i, 3, NULL, 0) : NULL;
+}
+
+NT_API nt_tensor *nt_fold_in(nt_tensor *key, nt_tensor *number) { return nti_record2(NTI_OP_FOLD_IN, key, number); }
+
+NT_API nt_tensor *nt_split(nt_tensor *key, nt_shape shape) {
+    if (!nti_alive(key)) return NULL;
+    if (shape.rank < 0 || shape.rank >= NT_MAX_RANK) { nti_sticky(key->tape, NT_ERROR_SHAPE, "nt_split: the rank is %d, not between 0 and 7", shape.rank); return NULL; }
+    shape.size[shape.rank++] = 2;
+    return nti_record_random(key, "nt_split", -1, NT_U32, &shape, NULL, 0, ~0);
+}
+
+#define NTI_FLOATS (1 << NT_F32 | 1 << NT_F64)
+#define NTI_UNSIGNED (1 << NT_U8 | 1 << NT_U16 | 1 << NT_U32 | 1 << NT_U64)
+#define NTI_SIGNED (1 << NT_I8 | 1 << NT_I16 | 1 << NT_I32 | 1 << NT_I64)
+static nt_tensor *nti_random_between(nt_tensor *key, const char *name, int kind, nt_dtype dtype, const nt_shape *shape, double low, double high, int wanted) {
+    double d[2];
+    d[0] = low, d[1] = high;
+    return nti_record_random(key, name, kind, dtype, shape, d, 2, wanted);
+}
+
+NT_API nt_tensor *nt_random_bits(nt_tensor *key, nt_dtype dtype, nt_shape shape) { return nti_random_between(key, "nt_random_bits", NTI_RANDOM_BITS, dtype, &shape, 0, 0, NTI_UNSIGNED); }
+NT_API nt_tensor *nt_uniform(nt_tensor *key, nt_dtype dtype, nt_shape shape, double low, double high) { return nti_random_between(key, "nt_uniform", NTI_RANDOM_UNIFORM, dtype, &shape, low, high, NTI_FLOATS); }
+NT_API nt_tensor *nt_normal(nt_tensor *key, nt_dtype dtype, nt_shape shape) { return nti_random_between(key, "nt_normal", NTI_RANDOM_NORMAL, dtype, &shape, 0, 1, NTI_FLOATS); }
+NT_API nt_tensor *nt_truncated_normal(nt_tensor *key, nt_dtype dtype, nt_shape shape, double low, double high) { return nti_random_between(key, "nt_truncated_normal", NTI_RANDOM_TRUNCATED_NORMAL, dtype, &shape, low, high, NTI_FLOATS); }
+NT_API nt_tensor *nt_bernoulli(nt_tensor *key, double p, nt_shape shape) { return nti_random_between(key, "nt_bernoulli", NTI_RANDOM_BERNOULLI, NT_BOOL, &shape, p, 0, 1 << NT_BOOL); }
+
+NT_API nt_tensor *nt_randint(nt_tensor *key, nt_dtype dtype, nt_shape shape, int64_t low, int64_t high) {
+    double d[4];
+    d[1] = (double)(low & 0xffffffff), d[0] = (double)((low - (low & 0xffffffff)) / 4294967296);
+    d[3] = (double)(high & 0xffffffff), d[2] = (double)((high - (high & 0xffffffff)) / 4294967296);
+    return nti_record_random(key, "nt_randint", NTI_RANDOM_RANDINT, dtype, &shape, d, 4, NTI_SIGNED | NTI_UNSIGNED);
+}
+
+NT_API nt_tensor *nt_dropout(nt_tensor *x, nt_tensor *key, double rate, nt_axes shared) {
+    if (!x || !key || !nti_alive(x) || !nti_alive(key)) return NULL;
+    if (!nti_is_float(x->dtype)) { nti_sticky(x->tape, NT_ERROR_DTYPE, "nt_dropout(%v): takes f32 or f64", x); return NULL; }
+    if (!(rate >= 0 && rate <= 1)) { nti_sticky(x->tape, NT_ERROR_ARGUMENT, "nt_dropout: the rate is %g, not between 0 and 1", rate); return NULL; }
+    int64_t mask = nti_axes_mask(x->tape, "nt_dropout", x->rank, &shared);
+    nt_shape shape = nt_shape_of(x);
+    if (mask < 0) return NULL;
+    if (rate == 0) return x;
+    for (int k = 0; k < shape.rank; k++)
+        if (mask >> k & 1) shape.size[k] = 1;
+    nt_tensor *keep = nt_bernoulli(key, 1 - rate, shape), *zero = nt_full_like(x, 0);
+    return rate == 1 ? zero : nt_select(keep, nt_scale(x, 1 / (1 - rate)), zero);
+}
+
+NT_API nt_status nt_initialize(nt_key_value key, const nt_init_desc *desc, nt_dtype dtype, nt_shape shape, void *data) {
+    static const struct { uint8_t kind, mode, distribution; double scale; } named[] = {
+        { 0, 0, 0, 0 },
+        { NTI_INIT_VARIANCE_SCALING, NTI_FAN_IN, NTI_RANDOM_TRUNCATED_NORMAL, 1 }, { NTI_INIT_VARIANCE_SCALING, NTI_FAN_IN, NTI_RANDOM_UNIFORM, 1 },
+        { NTI_INIT_VARIANCE_SCALING, NTI_FAN_IN, NTI_RANDOM_TRUNCATED_NORMAL, 2 }, { NTI_INIT_VARIANCE_SCALING, NTI_FAN_IN, NTI_RANDOM_UNIFORM, 2 },
+        { NTI_INIT_VARIANCE_SCALING, NTI_FAN_AVG, NTI_RANDOM_TRUNCATED_NORMAL, 1 }, { NTI_INIT_VARIANCE_SCALING, NTI_FAN_AVG, NTI_RANDOM_UNIFORM, 1 },
+        { NTI_INIT_ZEROS, 0, 0, 0 }, { NTI_INIT_ONES, 0, 0, 1 }, { NTI_INIT_NORMAL, 0, 0, 0.01 }, { NTI_INIT_UNIFORM, 0, 0, 0.01 },
+        { NTI_INIT_TRUNCATED_NORMAL, 0, 0, 0.01 }, { NTI_INIT_VARIANCE_SCALING, 0, 0, 1 },
+    };
+    nt_init_desc d;
+    memset(&d, 0, sizeof d);
+    if (desc) d = *desc;
+    if (d.kind == NT_INIT_DEFAULT) d.kind = NT_LECUN_NORMAL;
+    if ((unsigned)d.kind > NT_VARIANCE_SCALING || !nti_is_float(dtype) || !nti_shape_valid(&shape, dtype)) return NT_ERROR_ARGUMENT;
+    int64_t n = nti_count(shape.rank, shape.size);
+    if (n && !data) return NT_ERROR_ARGUMENT;
+    nti_init r;
+    memset(&r, 0, sizeof r);
+    r.kind = (nti_init_kind)named[d.kind].kind, r.mode = (nti_fan)named[d.kind].mode, r.distribution = (nti_random_kind)named[d.kind].distribution;
+    int own = d.kind == NT_VARIANCE_SCALING || r.kind != NTI_INIT_VARIANCE_SCALING; // .scale is the caller's but for the named scalings
+    r.scale = own && d.scale != 0 ? d.scale == NT_ZERO ? 0 : d.scale : named[d.kind].scale;
+    r.lo = d.low, r.hi = d.high;
+    if (d.low == 0 && d.high == 0) r.lo = -2, r.hi = 2;
+    if (d.kind == NT_VARIANCE_SCALING) {
+        static const uint8_t distribution[] = { NTI_RANDOM_TRUNCATED_NORMAL, NTI_RANDOM_NORMAL, NTI_RANDOM_UNIFORM };
+        if ((unsigned)d.mode > NT_FAN_GEO_AVG || (unsigned)d.distribution > NT_DIST_UNIFORM) return NT_ERROR_ARGUMENT;
+        r.mode = (nti_fan)d.mode, r.distribution = (nti_random_kind)distribution[d.distribution];
+    }
+    if (r.kind == NTI_INIT_VARIANCE_SCALING) {
+        const nt_axes *lists[3];
+        uint32_t *masks[3];
+        lists[0] = &d.in_axes, lists[1] = &d.out_axes, lists[2] = &d.batch_axes;
+        masks[0] = &r.in_axes, masks[1] = &r.out_axes, masks[2] = &r.batch_axes;
+        if (shape.rank < 2 && !(d.in_axes.count && d.out_axes.count)) return NT_ERROR_SHAPE;
+        for (int k = 0; k < 3; k++) {
+            if (lists[k]->count < 0 || lists[k]->count > NT_MAX_RANK) return NT_ERROR_ARGUMENT;
+            for (int a = 0; a < lists[k]->count; a++) {
+                int axis = lists[k]->axis[a] < 0 ? lists[k]->axis[a] + shape.rank : lists[k]->axis[a];
+                if (axis < 0 || axis >= shape.rank) return NT_ERROR_ARGUMENT;
+                *masks[k] |= (uint32_t)1 << axis;
+            }
+            if (!lists[k]->count && k < 2) *masks[k] = (uint32_t)1 << (shape.rank - 2 + k);
+        }
+    }
+    // the kernels of the baseline, whatever the tape runs on: initial parameters are then the same on every machine
+    nti_random_isa isa;
+    for (int k = 0; k < 2; k++) isa.math[k] = nti_isas[0].math[k], isa.random[k] = nti_isas[0].random[k];
+    nti_initialize(&isa, &r, key, &shape, dtype, 0, n, data);
+    return NT_OK;
+}
 // >>rules
 // ---------------------------------------------------------------------------------------------------------------------
 // Derivatives, written in public operations, so that they can be differentiated again. A NULL tangent is zero; a NULL
 // result is zero (or a recorded error). y is the recorded result, x its operands.
 // ---------------------------------------------------------------------------------------------------------------------
+
+static int nti_no_derivative(nti_node *n) {
+    nti_wrong(n, NT_ERROR_DERIVATIVE, "this operation has no derivative; nt_stop_gradient makes it a constant");
+    return 0;
+}
 
 // Generic rules ------------------------------------------------------------------------------------------------------
 
@@ -8348,7 +8583,12 @@ static nt_tensor *nti_jvp_relu(nt_tensor *y, nt_tensor **x, nt_tensor **t) { (vo
 static nt_tensor *nti_vjp_relu(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return nti_relu_mask(y, g); }
 static nt_tensor *nti_vjp_relu_grad(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return k ? nti_relu_mask(x[0], g) : NULL; }
 
-static nt_tensor *nti_jvp_cast(nt_tensor *y, nt_tensor **x, nt_tensor **t) { (void)x; return nti_is_float(y->dtype) ? nt_cast(t[0], y->dtype) : NULL; }
+static nt_tensor *nti_jvp_cast(nt_tensor *y, nt_tensor **x, nt_tensor **t) { // to a number of another kind: piecewise constant
+    (void)x;
+    if (nti_is_float(y->dtype)) return nt_cast(t[0], y->dtype);
+    if (nti_dtypes[y->dtype].floating) nti_no_derivative(nti_n(y)); // a storage dtype: there is no tangent of it to compute with
+    return NULL;
+}
 static nt_tensor *nti_vjp_cast(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return nt_cast(g, x[0]->dtype); }
 
 static nt_tensor *nti_jvp_add(nt_tensor *y, nt_tensor **x, nt_tensor **t) { (void)y, (void)x; return nti_sum_of(t[0], t[1]); }
@@ -8647,204 +8887,6 @@ static nt_tensor *nti_decompose_norm_grad(nt_tensor *y, nt_tensor **x) { // of x
     nt_tensor *h = nt_mul(centred, r), *g = nt_sub(x[2], nti_mean_last(x[2]));
     return nt_mul(r, nt_sub(g, nt_mul(h, nti_mean_last(nt_mul(x[2], h)))));
 }
-// Random numbers on the tape --------------------------------------------------------------------------------------------
-// KEY: attributes high word, low word, per step. RANDOM: a generator whose attribute [0] is the kind.
-
-static int nti_infer_key(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
-    (void)n;
-    shape->rank = 1, shape->size[0] = 2, *dtype = NT_U32;
-    return 1;
-}
-
-static int nti_key_operand(nti_node *n) {
-    const nt_tensor *key = &n->in[0]->pub;
-    if (key->dtype == NT_U32 && key->rank == 1 && key->shape[0] == 2) return 1;
-    return nti_wrong(n, NT_ERROR_ARGUMENT, "a key is u32[2]; nt_key_tensor puts one on the tape");
-}
-
-static int nti_infer_fold_in(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
-    const nt_tensor *number = &n->in[1]->pub;
-    if (!nti_key_operand(n)) return 0;
-    if ((number->dtype != NT_I32 && number->dtype != NT_U32) || nt_size(number) != 1) return nti_wrong(n, NT_ERROR_ARGUMENT, "the number is an i32 or u32 scalar");
-    return nti_infer_key(n, shape, dtype);
-}
-
-static int nti_infer_random(nti_node *n, nt_shape *shape, nt_dtype *dtype) { return nti_key_operand(n) && nti_infer_generator(n, shape, dtype); }
-static double nti_cost_random(const nti_node *n) { return 60.0 * (double)nt_size(&n->pub); }
-
-static void nti_plan_single(const nti_call *c, nti_plan *p) {
-    (void)c;
-    p->phases = 1, p->tiles[0] = 1, p->shared = p->worker = 0;
-}
-
-static nt_key_value nti_key_data(const nti_view *v) {
-    nt_key_value key;
-    memcpy(&key, v->data, sizeof key.word[0]);
-    memcpy(&key.word[1], (const uint32_t *)v->data + (v->rank ? v->stride[0] : 0), sizeof key.word[1]);
-    return key;
-}
-
-static void nti_eval_fold_in(const nti_call *c, int phase, int64_t tile, void *worker) {
-    uint32_t number;
-    (void)phase, (void)tile, (void)worker;
-    memcpy(&number, c->in[1].data, sizeof number);
-    nt_key_value key = nt_key_fold_in(nti_key_data(&c->in[0]), number);
-    memcpy(c->out.data, key.word, sizeof key.word);
-}
-
-#define NTI_RANDOM_TILE 4096 // elements of a tile, a multiple of every vector
-
-static void nti_plan_random(const nti_call *c, nti_plan *p) {
-    int64_t n = nti_view_size(&c->out);
-    nti_plan_single(c, p);
-    p->tiles[0] = (n + NTI_RANDOM_TILE - 1) / NTI_RANDOM_TILE;
-}
-
-static int64_t nti_random_range(const nti_call *c, int64_t tile, int64_t *count) { // the first element of a tile
-    int64_t n = nti_view_size(&c->out), first = tile * NTI_RANDOM_TILE;
-    *count = n - first < NTI_RANDOM_TILE ? n - first : NTI_RANDOM_TILE;
-    return first;
-}
-
-static void nti_eval_split(const nti_call *c, int phase, int64_t tile, void *worker) {
-    int64_t n, first = nti_random_range(c, tile, &n);
-    (void)phase, (void)worker;
-    for (int64_t k = first; k < first + n; k++) { // element k is half of key k / 2
-        nt_key_value key = nt_key_split(nti_key_data(&c->in[0]), 0, (uint32_t)(k / 2));
-        memcpy((uint32_t *)c->out.data + k, &key.word[k % 2], sizeof key.word[0]);
-    }
-}
-
-// The numbers are low and high; those of randint, which may need all 64 bits, in two halves each.
-static void nti_random_describe(const nti_call *c, nti_random *r) {
-    memset(r, 0, sizeof *r);
-    r->kind = (nti_random_kind)c->i[0], r->dtype = (nt_dtype)c->out.dtype, r->key = nti_key_data(&c->in[0]);
-    r->lo = c->d[0], r->hi = c->d[1];
-    if (r->kind != NTI_RANDOM_RANDINT) return;
-    r->int_lo = (int64_t)c->d[0] * 4294967296 + (int64_t)c->d[1], r->int_hi = (int64_t)c->d[2] * 4294967296 + (int64_t)c->d[3];
-}
-
-static void nti_eval_random(const nti_call *c, int phase, int64_t tile, void *worker) {
-    int64_t n, first = nti_random_range(c, tile, &n);
-    nti_random_isa isa;
-    nti_random r;
-    (void)phase, (void)worker;
-    for (int k = 0; k < 2; k++) isa.math[k] = c->isa->math[k], isa.random[k] = c->isa->random[k];
-    nti_random_describe(c, &r);
-    nti_random_fill(&isa, &r, first, n, (char *)c->out.data + (size_t)first * nti_dtype_size(r.dtype));
-}
-
-static nt_tensor *nti_record_random(nt_tensor *key, const char *name, int kind, nt_dtype dtype, const nt_shape *shape, const double *d, int nd, int wanted) {
-    int64_t i[2 + NT_MAX_RANK];
-    if (!nti_alive(key) || !nti_shape_argument(key->tape, name, dtype, shape)) return NULL;
-    if (!(wanted >> dtype & 1)) {
-        nti_sticky(key->tape, NT_ERROR_DTYPE, "%s: no %s", name, nt_dtype_name(dtype));
-        return NULL;
-    }
-    i[0] = kind, i[1] = dtype;
-    for (int k = 0; k < shape->rank; k++) i[2 + k] = shape->size[k];
-    return nti_record(key->tape, kind < 0 ? NTI_OP_SPLIT : NTI_OP_RANDOM, &key, 1, i, 2 + shape->rank, d, nd);
-}
-
-NT_API nt_tensor *nt_key_tensor(nt_tape *t, nt_key_value key) {
-    int64_t i[3];
-    i[0] = key.word[0], i[1] = key.word[1], i[2] = 0;
-    return t ? nti_record(t, NTI_OP_KEY, NULL, 0, i, 3, NULL, 0) : NULL;
-}
-
-NT_API nt_tensor *nt_fold_in(nt_tensor *key, nt_tensor *number) { return nti_record2(NTI_OP_FOLD_IN, key, number); }
-
-NT_API nt_tensor *nt_split(nt_tensor *key, nt_shape shape) {
-    if (!nti_alive(key)) return NULL;
-    if (shape.rank < 0 || shape.rank >= NT_MAX_RANK) { nti_sticky(key->tape, NT_ERROR_SHAPE, "nt_split: the rank is %d, not between 0 and 7", shape.rank); return NULL; }
-    shape.size[shape.rank++] = 2;
-    return nti_record_random(key, "nt_split", -1, NT_U32, &shape, NULL, 0, ~0);
-}
-
-#define NTI_FLOATS (1 << NT_F32 | 1 << NT_F64)
-#define NTI_UNSIGNED (1 << NT_U8 | 1 << NT_U16 | 1 << NT_U32 | 1 << NT_U64)
-#define NTI_SIGNED (1 << NT_I8 | 1 << NT_I16 | 1 << NT_I32 | 1 << NT_I64)
-static nt_tensor *nti_random_between(nt_tensor *key, const char *name, int kind, nt_dtype dtype, const nt_shape *shape, double low, double high, int wanted) {
-    double d[2];
-    d[0] = low, d[1] = high;
-    return nti_record_random(key, name, kind, dtype, shape, d, 2, wanted);
-}
-
-NT_API nt_tensor *nt_random_bits(nt_tensor *key, nt_dtype dtype, nt_shape shape) { return nti_random_between(key, "nt_random_bits", NTI_RANDOM_BITS, dtype, &shape, 0, 0, NTI_UNSIGNED); }
-NT_API nt_tensor *nt_uniform(nt_tensor *key, nt_dtype dtype, nt_shape shape, double low, double high) { return nti_random_between(key, "nt_uniform", NTI_RANDOM_UNIFORM, dtype, &shape, low, high, NTI_FLOATS); }
-NT_API nt_tensor *nt_normal(nt_tensor *key, nt_dtype dtype, nt_shape shape) { return nti_random_between(key, "nt_normal", NTI_RANDOM_NORMAL, dtype, &shape, 0, 1, NTI_FLOATS); }
-NT_API nt_tensor *nt_truncated_normal(nt_tensor *key, nt_dtype dtype, nt_shape shape, double low, double high) { return nti_random_between(key, "nt_truncated_normal", NTI_RANDOM_TRUNCATED_NORMAL, dtype, &shape, low, high, NTI_FLOATS); }
-NT_API nt_tensor *nt_bernoulli(nt_tensor *key, double p, nt_shape shape) { return nti_random_between(key, "nt_bernoulli", NTI_RANDOM_BERNOULLI, NT_BOOL, &shape, p, 0, 1 << NT_BOOL); }
-
-NT_API nt_tensor *nt_randint(nt_tensor *key, nt_dtype dtype, nt_shape shape, int64_t low, int64_t high) {
-    double d[4];
-    d[1] = (double)(low & 0xffffffff), d[0] = (double)((low - (low & 0xffffffff)) / 4294967296);
-    d[3] = (double)(high & 0xffffffff), d[2] = (double)((high - (high & 0xffffffff)) / 4294967296);
-    return nti_record_random(key, "nt_randint", NTI_RANDOM_RANDINT, dtype, &shape, d, 4, NTI_SIGNED | NTI_UNSIGNED);
-}
-
-NT_API nt_tensor *nt_dropout(nt_tensor *x, nt_tensor *key, double rate, nt_axes shared) {
-    if (!nti_alive(x) || !nti_alive(key)) return NULL;
-    if (!(rate >= 0 && rate <= 1)) { nti_sticky(x->tape, NT_ERROR_ARGUMENT, "nt_dropout: the rate is %g, not between 0 and 1", rate); return NULL; }
-    int64_t mask = nti_axes_mask(x->tape, "nt_dropout", x->rank, &shared);
-    nt_shape shape = nt_shape_of(x);
-    if (mask < 0) return NULL;
-    if (rate == 0) return x;
-    for (int k = 0; k < shape.rank; k++)
-        if (mask >> k & 1) shape.size[k] = 1;
-    nt_tensor *keep = nt_bernoulli(key, 1 - rate, shape), *zero = nti_zero_like(x);
-    return rate == 1 ? zero : nt_select(keep, nt_scale(x, 1 / (1 - rate)), zero);
-}
-
-NT_API nt_status nt_initialize(nt_key_value key, const nt_init_desc *desc, nt_dtype dtype, nt_shape shape, void *data) {
-    static const struct { uint8_t kind, mode, distribution; double scale; } named[] = {
-        { 0, 0, 0, 0 },
-        { NTI_INIT_VARIANCE_SCALING, NTI_FAN_IN, NTI_RANDOM_TRUNCATED_NORMAL, 1 }, { NTI_INIT_VARIANCE_SCALING, NTI_FAN_IN, NTI_RANDOM_UNIFORM, 1 },
-        { NTI_INIT_VARIANCE_SCALING, NTI_FAN_IN, NTI_RANDOM_TRUNCATED_NORMAL, 2 }, { NTI_INIT_VARIANCE_SCALING, NTI_FAN_IN, NTI_RANDOM_UNIFORM, 2 },
-        { NTI_INIT_VARIANCE_SCALING, NTI_FAN_AVG, NTI_RANDOM_TRUNCATED_NORMAL, 1 }, { NTI_INIT_VARIANCE_SCALING, NTI_FAN_AVG, NTI_RANDOM_UNIFORM, 1 },
-        { NTI_INIT_ZEROS, 0, 0, 0 }, { NTI_INIT_ONES, 0, 0, 1 }, { NTI_INIT_NORMAL, 0, 0, 0.01 }, { NTI_INIT_UNIFORM, 0, 0, 0.01 },
-        { NTI_INIT_TRUNCATED_NORMAL, 0, 0, 0.01 }, { NTI_INIT_VARIANCE_SCALING, 0, 0, 1 },
-    };
-    nt_init_desc d;
-    memset(&d, 0, sizeof d);
-    if (desc) d = *desc;
-    if (d.kind == NT_INIT_DEFAULT) d.kind = NT_LECUN_NORMAL;
-    if ((unsigned)d.kind > NT_VARIANCE_SCALING || !nti_is_float(dtype) || !nti_shape_valid(&shape, dtype)) return NT_ERROR_ARGUMENT;
-    int64_t n = nti_count(shape.rank, shape.size);
-    if (n && !data) return NT_ERROR_ARGUMENT;
-    nti_init r;
-    memset(&r, 0, sizeof r);
-    r.kind = (nti_init_kind)named[d.kind].kind, r.mode = (nti_fan)named[d.kind].mode, r.distribution = (nti_random_kind)named[d.kind].distribution;
-    int own = d.kind == NT_VARIANCE_SCALING || r.kind != NTI_INIT_VARIANCE_SCALING; // .scale is the caller's but for the named scalings
-    r.scale = own && d.scale != 0 ? d.scale == NT_ZERO ? 0 : d.scale : named[d.kind].scale;
-    r.lo = d.low, r.hi = d.high;
-    if (d.low == 0 && d.high == 0) r.lo = -2, r.hi = 2;
-    if (d.kind == NT_VARIANCE_SCALING) {
-        static const uint8_t distribution[] = { NTI_RANDOM_TRUNCATED_NORMAL, NTI_RANDOM_NORMAL, NTI_RANDOM_UNIFORM };
-        if ((unsigned)d.mode > NT_FAN_GEO_AVG || (unsigned)d.distribution > NT_DIST_UNIFORM) return NT_ERROR_ARGUMENT;
-        r.mode = (nti_fan)d.mode, r.distribution = (nti_random_kind)distribution[d.distribution];
-    }
-    if (r.kind == NTI_INIT_VARIANCE_SCALING) {
-        const nt_axes *lists[3];
-        uint32_t *masks[3];
-        lists[0] = &d.in_axes, lists[1] = &d.out_axes, lists[2] = &d.batch_axes;
-        masks[0] = &r.in_axes, masks[1] = &r.out_axes, masks[2] = &r.batch_axes;
-        if (shape.rank < 2 && !(d.in_axes.count && d.out_axes.count)) return NT_ERROR_SHAPE;
-        for (int k = 0; k < 3; k++) {
-            for (int a = 0; a < lists[k]->count; a++) {
-                int axis = lists[k]->axis[a] < 0 ? lists[k]->axis[a] + shape.rank : lists[k]->axis[a];
-                if (a >= NT_MAX_RANK || axis < 0 || axis >= shape.rank) return NT_ERROR_ARGUMENT;
-                *masks[k] |= (uint32_t)1 << axis;
-            }
-            if (!lists[k]->count && k < 2) *masks[k] = (uint32_t)1 << (shape.rank - 2 + k);
-        }
-    }
-    // the kernels of the baseline, whatever the tape runs on: initial parameters are then the same on every machine
-    nti_random_isa isa;
-    for (int k = 0; k < 2; k++) isa.math[k] = nti_isas[0].math[k], isa.random[k] = nti_isas[0].random[k];
-    nti_initialize(&isa, &r, key, &shape, dtype, 0, n, data);
-    return NT_OK;
-}
 // >>samples
 // ---------------------------------------------------------------------------------------------------------------------
 // Only with NTTRAIN_TESTS: valid random operands for every row, which the walk of the table in the tests asks for.
@@ -8899,11 +8941,14 @@ static void nti_sample_fill(nti_sampler *s, nt_tensor *x, double low, double hig
     int64_t n = nt_size(x);
     size_t size = nt_dtype_size(x->dtype);
     char *data = (char *)nti_n(x)->storage, swap[8];
-    for (int64_t k = 0; k < n; k++) {
-        double value = nti_sample_number(s, x->dtype, low, high, k, n);
-        nti_cast(x->dtype, data + (size_t)k * size, NT_F64, &value, 1);
+    int large = s->variant >= NTI_SAMPLE_LARGE; // the numbers of these need not differ
+    double some[64];
+    for (int64_t k = 0; k < n; k += 64) {
+        int64_t count = nti_min(64, n - k);
+        for (int64_t j = 0; j < count; j++) some[j] = nti_sample_number(s, x->dtype, low, high, large ? (int64_t)(nti_dice(s) % (uint64_t)n) : k + j, n);
+        nti_cast(x->dtype, data + (size_t)k * size, NT_F64, some, (size_t)count);
     }
-    for (int64_t k = n - 1; k > 0; k--) {
+    for (int64_t k = n - 1; k > 0 && !large; k--) {
         char *a = data + (size_t)k * size, *b = data + (size_t)(nti_dice(s) % (uint64_t)(k + 1)) * size;
         memcpy(swap, a, size), memmove(a, b, size), memcpy(b, swap, size);
     }
@@ -9556,11 +9601,6 @@ static void nti_vjp_decomposed(nti_node *n, uint32_t epoch, nt_tensor **x, nt_te
     for (int k = 0; k < count; k++) c[at[k]] = got[k];
 }
 
-static int nti_no_derivative(nti_node *n) {
-    nti_wrong(n, NT_ERROR_DERIVATIVE, "this operation has no derivative; nt_stop_gradient makes it a constant");
-    return 0;
-}
-
 static int nti_vjp_node(nti_node *n, uint32_t epoch) { // 0 after an error
     const nti_row *row = nti_row_of(n->op);
     nt_tensor *few[NTI_FEW], *c[NTI_FEW] = { NULL, NULL, NULL, NULL }, **x = nti_operands(n, few);
@@ -9579,7 +9619,7 @@ static int nti_vjp_node(nti_node *n, uint32_t epoch) { // 0 after an error
 static void nti_vjp_walk(nt_tape *t, nt_params outputs, nt_params cotangents, nt_params inputs, nt_tensor **result) {
     nti_walk w = nti_walk_mark(t, &outputs, &inputs);
     nti_node *end = nti_walk_end(&w);
-    for (int k = 0; k < inputs.count; k++) nti_n(inputs.items[k])->reach = w.epoch;
+    for (int k = 0; k < inputs.count; k++) nti_n(inputs.items[k])->reach = w.epoch, nti_n(inputs.items[k])->wanted = 1;
     for (nti_node *n = w.from; n && n != end; n = n->next) {
         if (n->mark != w.epoch || n->reach == w.epoch || (nti_row_of(n->op)->flags & NTI_NO_GRADIENT)) continue;
         for (int k = 0; k < n->inputs; k++)
@@ -9590,11 +9630,11 @@ static void nti_vjp_walk(nt_tape *t, nt_params outputs, nt_params cotangents, nt
         if (cotangents.items[k]) n->adjoint = nti_n(nti_sum_of(n->adjoint ? &n->adjoint->pub : NULL, cotangents.items[k]));
     }
     for (nti_node *n = w.to; n && n->serial >= w.lower && !t->sticky; n = n->previous)
-        if (n->mark == w.epoch && n->reach == w.epoch && n->adjoint && n->inputs && !(nti_row_of(n->op)->flags & NTI_NO_GRADIENT))
+        if (n->mark == w.epoch && n->reach == w.epoch && n->adjoint && n->inputs && !n->wanted && !(nti_row_of(n->op)->flags & NTI_NO_GRADIENT))
             if (!nti_vjp_node(n, w.epoch)) break;
     for (int k = 0; k < inputs.count; k++) {
         nti_node *n = nti_n(inputs.items[k]);
-        result[k] = n->mark == w.epoch && n->adjoint ? &n->adjoint->pub : NULL;
+        n->wanted = 0, result[k] = n->mark == w.epoch && n->adjoint ? &n->adjoint->pub : NULL;
     }
 }
 
@@ -9618,7 +9658,9 @@ static void nti_jvp_walk(nt_tape *t, nt_params outputs, nt_params inputs, nt_par
     nti_node *end = nti_walk_end(&w);
     for (int k = 0; k < inputs.count; k++) {
         nti_node *n = nti_n(inputs.items[k]);
-        if (tangents.items[k]) n->reach = w.epoch, n->adjoint = nti_n(tangents.items[k]);
+        if (!tangents.items[k]) continue;
+        n->adjoint = nti_n(nti_sum_of(n->reach == w.epoch && n->adjoint ? &n->adjoint->pub : NULL, tangents.items[k])); // named twice: both count
+        n->reach = w.epoch;
     }
     for (nti_node *n = w.from; n && n != end && !t->sticky; n = n->next) {
         if (n->mark != w.epoch || n->reach == w.epoch || (nti_row_of(n->op)->flags & NTI_NO_GRADIENT)) continue;
@@ -9830,6 +9872,8 @@ static uint64_t nti_value_hash(const nti_graph *g, const nti_value *v) {
     for (int k = 0; k < n->nd; k++) memcpy(&bits, &n->d[k], sizeof bits), h = nti_mix(h, bits);
     for (int k = 0; k < v->rank; k++) h = nti_mix(h, (uint64_t)v->shape[k]);
     for (int k = 0; k < v->inputs; k++) h = nti_mix(h, (uint64_t)g->operand[v->first + k]);
+    size_t words = v->op == NTI_OP_CONSTANT ? nt_bytes(&n->pub) / sizeof bits : 0;
+    for (size_t k = 0; k < words && k < 8; k++) memcpy(&bits, (const char *)n->storage + k * sizeof bits, sizeof bits), h = nti_mix(h, bits);
     return h;
 }
 
@@ -9979,9 +10023,13 @@ static int nti_pass_views(nti_graph *g) {
         if ((g->value[i].uses || nti_row_of(g->value[i].op)->flags & NTI_LEAF_ROW) && !nti_pass_view(g, i)) return 0;
     for (int32_t i = 0; i < count; i++)
         if (g->value[i].instruction && !nti_pass_operands(g, i)) return 0;
+    for (int k = 0; k < g->outputs; k++)
+        if (g->value[g->target[k]].root == g->target[k]) g->value[g->target[k]].output = 1;
     for (int k = 0; k < g->outputs; k++) {
-        const nti_value *v = &g->value[g->target[k]];
-        if (v->place != NTI_IN_SCRATCH || !nti_value_row_major(v)) {
+        const nti_value *v = &g->value[g->target[k]], *root = &g->value[v->root];
+        // a small part of a large value is copied, so that the rest need not stay
+        int part = !root->output && 2 * nti_count(v->rank, v->shape) <= nti_count(root->rank, root->shape);
+        if (v->place != NTI_IN_SCRATCH || !nti_value_row_major(v) || part) {
             int32_t c = nti_graph_copy(g, g->target[k]);
             if (c < 0) return 0;
             g->target[k] = c;
@@ -10085,7 +10133,8 @@ static int nti_pass_plans(nti_graph *g) { // phases, tiles and scratch of every 
 // ---------------------------------------------------------------------------------------------------------------------
 #define NTI_BEAM 64               // states kept by the search for an order, at most
 #define NTI_BEAM_WORK 150000.0    // candidates and comparisons of one search
-#define NTI_BEAM_ROOM 65536.0     // instructions times states
+#define NTI_BEAM_ROOM ((size_t)1 << 16) // instructions times states
+#define NTI_BEAM_FREE ((size_t)8192)
 #define NTI_RULES 12
 #define NTI_RULE_WORK 4.0e7       // buffers squared times rules that place them
 #define NTI_PLACE_WORK 2000000.0  // buffers squared times attempts of the search for offsets
@@ -10142,7 +10191,7 @@ static int nti_in_place_operand(const nti_graph *g, const nti_value *v, int j) {
     if (x->offset || !nti_value_row_major(x) || nti_value_bytes(&g->value[x->root]) != nti_value_bytes(v)) return 0;
     for (int k = 0; k < v->inputs; k++) { // the same buffer through another view would be overwritten while it is read
         const nti_value *y = &g->value[g->operand[v->first + k]];
-        if (k != j && y->place == NTI_IN_SCRATCH && y->root == x->root && (y->offset || !nti_value_row_major(y) || nti_value_bytes(y) != nti_value_bytes(v))) return 0;
+        if (k != j && y->place == NTI_IN_SCRATCH && y->root == x->root && ((flags & NTI_IN_PLACE_FIRST) || y->offset || !nti_value_row_major(y) || nti_value_bytes(y) != nti_value_bytes(v))) return 0;
     }
     return 1;
 }
@@ -10318,7 +10367,7 @@ typedef struct nti_beam {
     nti_state *now, *next;
     uint64_t *sets, *next_sets; // of each state: what is done, then what is ready
     nti_state *trial;          // the choices of one state
-    int32_t *history;          // parent and choice of each state of each step
+    int32_t *history;          // of each state of each step: choice times NTI_BEAM plus parent
 } nti_beam;
 
 static int nti_state_better(const nti_state *a, const nti_state *b) { return a->peak != b->peak ? a->peak < b->peak : a->live < b->live; }
@@ -10373,13 +10422,13 @@ static void nti_beam_enter(nti_beam *a, int32_t step) {
     for (int b = 0; b < a->found; b++) {
         const nti_state *s = &a->next[b];
         uint64_t *done = a->next_sets + (size_t)b * 2 * a->words, *ready = done + a->words;
-        int32_t k = s->choice, *h = a->history + ((size_t)step * (size_t)a->width + (size_t)b) * 2;
+        int32_t k = s->choice;
         memcpy(done, a->sets + (size_t)s->parent * 2 * a->words, 2 * a->words * sizeof *done);
         NTI_SET(done, k);
         ready[k >> 6] &= ~((uint64_t)1 << (k & 63));
         for (int32_t e = r->next_start[k]; e < r->next_start[k + 1]; e++)
             if (nti_ready(r->g, done, r->next[e])) NTI_SET(ready, r->next[e]);
-        h[0] = s->parent, h[1] = k;
+        a->history[(size_t)step * (size_t)a->width + (size_t)b] = k * NTI_BEAM + s->parent;
     }
     nti_state *swap = a->now;
     uint64_t *sets = a->sets;
@@ -10392,7 +10441,7 @@ static int nti_order_beam(nti_graph *g, nti_order_room *r, int width, size_t lim
     size_t words = ((size_t)g->works + 63) / 64, w = (size_t)width;
     memset(&a, 0, sizeof a);
     a.r = r, a.width = width, a.limit = limit, a.words = words, a.count = 1;
-    a.history = (int32_t *)nti_graph_room(g, (size_t)g->works * w * 2, sizeof *a.history);
+    a.history = (int32_t *)nti_graph_room(g, (size_t)g->works * w, sizeof *a.history);
     a.now = (nti_state *)nti_graph_room(g, 2 * w + (size_t)g->works, sizeof *a.now);
     a.sets = (uint64_t *)nti_graph_room(g, 4 * w * words, sizeof *a.sets);
     if (!a.history || !a.now || !a.sets) return -1;
@@ -10408,10 +10457,16 @@ static int nti_order_beam(nti_graph *g, nti_order_room *r, int width, size_t lim
     }
     int32_t b = 0;
     for (int32_t step = g->works - 1; step >= 0; step--) {
-        const int32_t *h = &a.history[((size_t)step * w + (size_t)b) * 2];
-        order[step] = h[1], b = h[0];
+        int32_t h = a.history[(size_t)step * w + (size_t)b];
+        order[step] = h / NTI_BEAM, b = h % NTI_BEAM;
     }
     return 1;
+}
+
+// What a search of this width takes: no more than the scratch that it could save at best is spent on it, and a little.
+static int nti_beam_affordable(const nti_order_room *r, int width, size_t best) {
+    size_t n = (size_t)r->g->works, w = (size_t)width, words = (n + 63) / 64;
+    return n * w <= NTI_BEAM_ROOM && n * w * sizeof(int32_t) + (2 * w + n) * sizeof(nti_state) + 4 * w * words * sizeof(uint64_t) <= best + NTI_BEAM_FREE;
 }
 
 // The best of recording order, the order in which targets ask, and searches of growing width while the work lasts.
@@ -10428,7 +10483,7 @@ static int nti_order_search(nti_graph *g, nti_order_room *r, int32_t *order, int
     size_t asked = nti_order_peak(r, other, done);
     if (asked < best) best = asked, memcpy(order, other, n * sizeof *order);
     size_t low = g->tape->low.used;
-    for (int width = 1; width <= NTI_BEAM && best > r->least && (double)n * width <= NTI_BEAM_ROOM; width *= 8) {
+    for (int width = 1; width <= NTI_BEAM && best > r->least && nti_beam_affordable(r, width, best); width *= 8) {
         r->work = NTI_BEAM_WORK;
         int found = nti_order_beam(g, r, width, best, other);
         nti_end_rewind(g->tape, &g->tape->low, low);
@@ -10717,7 +10772,6 @@ struct nt_program {
     char *constant;
     char *scratch;
     nt_program *owner;      // of the scratch; itself, or another program
-    const nt_program *busy; // owner: who is in the middle of a run
     uint64_t serial, scratch_serial;
     int32_t instructions, outputs, leaves;
     size_t scratch_bytes;
@@ -10730,6 +10784,7 @@ struct nt_program {
     double failed_value;
 };
 
+#define NTI_CARVE_ALIGN ((size_t)8) // of doubles and 64-bit integers, on 32-bit machines too
 typedef struct nti_carve { char *base; size_t used; } nti_carve; // measures with base NULL, then hands out
 
 static void *nti_carve_take(nti_carve *c, size_t bytes, size_t align) {
@@ -10760,7 +10815,7 @@ static nti_ref nti_ref_of(const nti_graph *g, const nti_schedule *s, const size_
 
 static void nti_emit_view(nti_carve *c, nti_view *view, const nti_value *v) {
     size_t n = (size_t)v->rank * sizeof(int64_t);
-    int64_t *p = (int64_t *)nti_carve_take(c, 2 * n, sizeof(int64_t));
+    int64_t *p = (int64_t *)nti_carve_take(c, 2 * n, NTI_CARVE_ALIGN);
     if (!p) return;
     if (n) memcpy(p, v->shape, n), memcpy(p + v->rank, v->stride, n);
     view->data = NULL, view->shape = p, view->stride = p + v->rank, view->dtype = v->dtype, view->rank = v->rank;
@@ -10771,10 +10826,10 @@ static void nti_emit_instruction(nti_carve *c, const nti_graph *g, const nti_sch
     const nti_node *n = v->node;
     const nti_row *row = nti_row_of(v->op);
     int ni = v->made_copy ? 0 : n->ni, nd = v->made_copy ? 0 : n->nd;
-    nti_view *in = (nti_view *)nti_carve_take(c, v->inputs * sizeof *in, sizeof(void *)), none;
-    nti_ref *refs = (nti_ref *)nti_carve_take(c, v->inputs * sizeof *refs, sizeof(size_t));
-    int64_t *ai = (int64_t *)nti_carve_take(c, (size_t)ni * sizeof *ai, sizeof(int64_t));
-    double *ad = (double *)nti_carve_take(c, (size_t)nd * sizeof *ad, sizeof(double));
+    nti_view *in = (nti_view *)nti_carve_take(c, v->inputs * sizeof *in, NTI_CARVE_ALIGN), none;
+    nti_ref *refs = (nti_ref *)nti_carve_take(c, v->inputs * sizeof *refs, NTI_CARVE_ALIGN);
+    int64_t *ai = (int64_t *)nti_carve_take(c, (size_t)ni * sizeof *ai, NTI_CARVE_ALIGN);
+    double *ad = (double *)nti_carve_take(c, (size_t)nd * sizeof *ad, NTI_CARVE_ALIGN);
     nti_view *out = to ? &to->call.out : &none;
     nti_emit_view(c, out, v);
     for (int k = 0; k < v->inputs; k++) nti_emit_view(c, in ? &in[k] : &none, &g->value[g->operand[v->first + k]]);
@@ -10818,7 +10873,7 @@ static void nti_emit_report(nti_carve *c, const nti_graph *g, const nti_schedule
     int count = 0;
     nt_report_value *list = NULL;
     for (int32_t i = 0; i < g->count; i++) count += nti_at_peak(g, s, i);
-    list = (nt_report_value *)nti_carve_take(c, (size_t)count * sizeof *list, sizeof(void *));
+    list = (nt_report_value *)nti_carve_take(c, (size_t)count * sizeof *list, NTI_CARVE_ALIGN);
     int n = 0;
     for (int32_t i = 0; i < g->count; i++) {
         if (!nti_at_peak(g, s, i)) continue;
@@ -10856,9 +10911,9 @@ static nt_program *nti_emit(nti_carve *c, const nti_graph *g, const nti_schedule
     }
     nt_program *p = (nt_program *)nti_carve_take(c, sizeof *p, NTI_ALIGN);
     char *constant = (char *)nti_carve_take(c, constants, NTI_ALIGN);
-    nti_instruction *list = (nti_instruction *)nti_carve_take(c, (size_t)works * sizeof *list, sizeof(void *));
-    nti_output *output = (nti_output *)nti_carve_take(c, (size_t)g->outputs * sizeof *output, sizeof(void *));
-    nti_node **leaf = (nti_node **)nti_carve_take(c, (size_t)leaves * sizeof *leaf, sizeof(void *));
+    nti_instruction *list = (nti_instruction *)nti_carve_take(c, (size_t)works * sizeof *list, NTI_CARVE_ALIGN);
+    nti_output *output = (nti_output *)nti_carve_take(c, (size_t)g->outputs * sizeof *output, NTI_CARVE_ALIGN);
+    nti_node **leaf = (nti_node **)nti_carve_take(c, (size_t)leaves * sizeof *leaf, NTI_CARVE_ALIGN);
     nt_report_info report;
     memset(&report, 0, sizeof report);
     nti_emit_report(c, g, s, &report);
@@ -10916,6 +10971,7 @@ static void nti_put_peak(nti_text *o, const nt_report_info *r) {
 }
 
 static nt_program *nti_compile_refused(nt_tape *t, nt_status status, const nti_compile_job *job, const char *what, size_t need, size_t have, const nt_report_info *r) {
+    t->latest = status;
     if (t->status != NT_OK) return NULL;
     nti_text o = { t->message, sizeof t->message, 0, 0 };
     t->status = status;
@@ -10932,7 +10988,7 @@ static nt_program *nti_compile_place(nti_graph *g, nti_schedule *s, const nti_co
     nti_carve measure = { NULL, 0 };
     nti_emit(&measure, g, s, constant_at);
     nt_program *owner = d->share_scratch ? d->share_scratch->owner : NULL;
-    size_t scratch = d->scratch_min > s->peak ? nti_round_up(d->scratch_min, NTI_ALIGN) : s->peak;
+    size_t least = d->scratch_min < SIZE_MAX / 4 ? nti_round_up(d->scratch_min, NTI_ALIGN) : SIZE_MAX / 4, scratch = least > s->peak ? least : s->peak;
     size_t high = nti_high_after(t->high.used, measure.used), with_program = high;
     for (int32_t i = 0; i < g->count; i++)
         if (g->value[i].uses && g->value[i].place == NTI_IN_LEAF && nti_needs_storage(g->value[i].node)) high = nti_high_after(high, nt_bytes(&g->value[i].node->pub));
@@ -10940,8 +10996,7 @@ static nt_program *nti_compile_place(nti_graph *g, nti_schedule *s, const nti_co
     size_t need = t->peak;
     if (t->low.used + with_program > need) need = t->low.used + with_program;
     if (low_before + high > need) need = low_before + high;
-    nti_object *before = t->objects;
-    size_t high_before = t->high.used;
+    uint64_t serial = t->serial;
     char *memory = (char *)nti_high(t, NTI_PROGRAM, NTI_FOR_PROGRAM, measure.used);
     nt_program *p = NULL;
     if (memory) {
@@ -10972,10 +11027,7 @@ static nt_program *nti_compile_place(nti_graph *g, nti_schedule *s, const nti_co
         return p;
     }
     nti_compile_refused(t, NT_ERROR_MEMORY, job, "of tape in all", nti_total(need), t->base ? t->desc.memory_size : 0, p ? &report : NULL);
-    for (int32_t k = 0; p && k < p->leaves; k++)
-        if (p->leaf[k]->op == NTI_OP_INPUT && p->leaf[k]->storage_serial > p->serial) p->leaf[k]->storage = NULL, p->leaf[k]->storage_serial = 0;
-    t->objects = before;
-    nti_end_rewind(t, &t->high, high_before);
+    nti_high_rewind(t, serial, 1);
     return NULL;
 }
 
@@ -11110,7 +11162,6 @@ static void nti_data_error(const nti_call *c, int64_t at, double value) {
 static nt_status nti_run_ready(nt_program *p) {
     nt_tape *t = p->tape;
     if (p->dead || p->owner->dead) return nti_fail(t, NT_ERROR_STATE, "nt_run: use after rewind: the program, or the one whose scratch it shares, is gone; compile it again");
-    if (p->owner->busy) return NT_BUSY;
     for (int32_t k = 0; k < p->leaves; k++) {
         const nti_node *n = p->leaf[k];
         if (n->op != NTI_OP_INPUT || n->bound || n->written || !nt_bytes(&n->pub)) continue;
@@ -11120,7 +11171,7 @@ static nt_status nti_run_ready(nt_program *p) {
 }
 
 static nt_status nti_run_all(nt_program *p) {
-    p->failed = NULL;
+    p->failed = NULL, p->ran = 0;
     for (int32_t k = 0; k < p->instructions; k++) {
         nti_run_instruction(p, &p->instruction[k]);
         if (p->failed) return nti_data_failed(p);
@@ -11192,24 +11243,26 @@ NT_API void *nt_data(const nt_tensor *x) {
     return nti_n(x)->bound ? (void *)(uintptr_t)nti_n(x)->bound : nti_n(x)->storage;
 }
 
+static nt_tensor *nti_freeze_one(nt_tensor *x, int in_place, const void *at) {
+    if (!at && nt_bytes(x)) { nti_sticky(x->tape, NT_ERROR_ARGUMENT, "nt_freeze: %v has no data", x); return NULL; }
+    if ((uintptr_t)at % nt_dtype_size(x->dtype)) { nti_sticky(x->tape, NT_ERROR_ARGUMENT, "nt_freeze: the array for %v is not aligned", x); return NULL; }
+    nt_tensor *y = in_place ? nti_leaf(x->tape, NTI_OP_VARIABLE, "nt_freeze", x->dtype, nt_shape_of(x), 0) : nt_variable(x->tape, x->dtype, nt_shape_of(x), at);
+    if (!y) return NULL;
+    if (in_place) nti_n(y)->bound = at;
+    nti_n(y)->frozen = 1;
+    return x->name ? nt_name(y, x->name) : y;
+}
+
 NT_API nt_params nt_freeze(nt_tape *t, nt_params params, const void *const *pointers) {
     nt_params none = nti_list(NULL, 0), p = none;
+    uint64_t serial = t ? t->serial : 0;
     if (!t || t->sticky || !nti_compile_valid(t, "nt_freeze", params, "parameter") || params.count < 1) return none;
     p.items = (nt_tensor **)nti_high(t, NTI_PLAIN, NTI_FOR_OBJECT, (size_t)params.count * sizeof *p.items), p.count = params.count;
     if (!p.items) { nti_sticky(t, NT_ERROR_MEMORY, "nt_freeze: the tape needs at least %zu bytes in all", nti_needed(t, 0, (size_t)params.count * sizeof *p.items + 64)); return none; }
-    for (int k = 0; k < params.count; k++) {
-        nt_tensor *x = params.items[k];
-        const void *at = pointers ? pointers[k] : nt_data(x);
-        if (!at && nt_bytes(x)) { nti_sticky(t, NT_ERROR_ARGUMENT, "nt_freeze: %v has no data", x); return none; }
-        if (pointers && (uintptr_t)at % nt_dtype_size(x->dtype)) { nti_sticky(t, NT_ERROR_ARGUMENT, "nt_freeze: the array for %v is not aligned", x); return none; }
-        nt_tensor *y = pointers ? nti_leaf(t, NTI_OP_VARIABLE, "nt_freeze", x->dtype, nt_shape_of(x), 0) : nt_variable(t, x->dtype, nt_shape_of(x), at);
-        if (!y) return none;
-        if (pointers) nti_n(y)->bound = at;
-        nti_n(y)->frozen = 1;
-        if (x->name) nt_name(y, x->name);
-        p.items[k] = y;
-    }
-    return p;
+    for (int k = 0; k < params.count && !t->sticky; k++) p.items[k] = nti_freeze_one(params.items[k], pointers != NULL, pointers ? pointers[k] : nt_data(params.items[k]));
+    if (!t->sticky) return p;
+    nti_high_rewind(t, serial, 1);
+    return none;
 }
 
 // What survives a rewind forgets what does not.
@@ -11226,21 +11279,19 @@ static void nti_object_rewound(nti_object *o, uint64_t serial) {
     if (o->kind == NTI_OPTIMIZER) nti_optimizer_rewound(nti_object_body(o), serial);
     if (o->kind != NTI_LEAF) return;
     nti_node *n = (nti_node *)nti_object_body(o);
+    nti_forget_name(n, serial);
     if (n->storage_serial > serial) n->storage = NULL, n->storage_serial = 0, n->written = 0;
 }
 
 NT_API nt_status nt_eval(nt_tensor *x, void *buffer) {
     if (!x) return NT_ERROR_ARGUMENT;
     nt_tape *t = x->tape;
-    nti_object *before = t->objects;
-    size_t high = t->high.used;
     uint64_t serial = t->serial;
+    t->latest = t->sticky ? t->status : NT_ERROR_STATE;
     nt_program *p = nt_compile(x, NULL);
-    nt_status status = p ? nt_run(p) : t->status != NT_OK ? t->status : NT_ERROR_STATE;
+    nt_status status = p ? nt_run(p) : t->latest;
     if (status == NT_OK) status = nt_read(p, 0, buffer);
-    t->objects = before;
-    for (nti_object *o = t->objects; o; o = o->previous) nti_object_rewound(o, serial);
-    nti_end_rewind(t, &t->high, high);
+    nti_high_rewind(t, serial, 1);
     return status;
 }
 // >>reports
@@ -11335,16 +11386,16 @@ NT_API void nt_report_print(const nt_program *program, FILE *file) {
 static void nti_print_values(const nt_tensor *x, const char *data) {
     int64_t n = nt_size(x), rank = x->rank;
     for (int64_t k = 0; k < n; k++) {
-        int open = 0, close = 0;
+        int open = 0, close = 0, outer = 0;
         int64_t block = 1, skip = 0;
         for (int a = (int)rank - 1; a >= 0; a--) {
             int64_t at = k / block % x->shape[a];
-            if (x->shape[a] > 8 && at == 3) skip = block * (x->shape[a] - 6); // 0 1 2 ... and the last three
+            if (x->shape[a] > 8 && at == 3 && k % block == 0) skip = block * (x->shape[a] - 6), outer = a + 1 < (int)rank; // 0 1 2 ... and the last three
             block *= x->shape[a];
             open += k % block == 0, close += (k + 1) % block == 0;
         }
-        if (skip && !open) {
-            fputs("... ", stdout);
+        if (skip) {
+            fputs(outer ? "...\n" : "... ", stdout);
             k += skip - 1;
             continue;
         }
@@ -11366,8 +11417,7 @@ NT_API void nt_print(nt_tensor *x) {
     char head[160];
     nti_text o = { head, sizeof head, 0, 0 };
     nti_put_tensor(&o, x);
-    nti_object *before = t->objects;
-    size_t high = t->high.used;
+    uint64_t serial = t->serial;
     char *data = (char *)nti_high(t, NTI_PLAIN, NTI_FOR_OBJECT, nt_bytes(x) + 1);
     nt_status status = data ? nt_eval(x, data) : nti_out_of_memory(t, "nt_print", nti_total(t->low.used + t->high.used + nt_bytes(x) + 128));
     fputs(head, stdout);
@@ -11375,8 +11425,7 @@ NT_API void nt_print(nt_tensor *x) {
     if (status == NT_OK) nti_print_values(x, data);
     else fputs(nt_error(t) ? nt_error(t) : nt_status_name(status), stdout);
     fputs("\n", stdout);
-    t->objects = before;
-    nti_end_rewind(t, &t->high, high);
+    nti_high_rewind(t, serial, 1);
 }
 #endif
 // >>layers
@@ -11404,6 +11453,7 @@ struct nt_layer {
     const nti_layer_row *row;    // NULL: a composite
     nt_tensor *param[NTI_LAYER_PARAMS];
     uint64_t initialised;        // serial of its newest parameter; 0: not yet
+    uint64_t touched;            // serial of the oldest thing that nt_init made for it: a rewind behind it ends all of them
     uint8_t use[NTI_LAYER_PARAMS]; // which parameters there are
     nt_dtype dtype;
     int features;
@@ -11743,13 +11793,15 @@ NT_API nt_status nt_init(nt_layer *net, nt_key_value key, nt_tensor *x) {
     nt_tape *t = net->tape;
     if (x->tape != t) { nti_sticky(t, NT_ERROR_ARGUMENT, "nt_init: the input %v belongs to another tape", x); return t->status; }
     memset(&d, 0, sizeof d);
+    if (!net->touched) net->touched = ++t->serial;
     for (int k = 0; k < net->steps; k++) {
+        if (nti_is_marker(net->step[k], NTI_LEAVE_RESIDUAL)) continue; // has no name
         if (!net->path[k]) net->path[k] = nti_make_path(net, k);
         if (!net->path[k]) return nti_init_memory(net);
     }
     nt_marker mark = nt_mark(t);
     nt_tensor *y = nti_apply_steps(net, x, &d, key, 1);
-    nti_drop_nodes(t, mark.nodes); // recorded for their shapes only
+    nti_drop_nodes(t, mark.serial); // recorded for their shapes only
     nti_low_rewind(t, mark.low);
     if (!y) return t->status == NT_OK ? nti_init_memory(net) : t->status;
     return net->list && net->initialised ? NT_OK : nti_init_list(net);
@@ -11761,6 +11813,7 @@ NT_API nt_tensor *nt_apply(nt_layer *net, nt_tensor *x, const nt_apply_desc *des
     memset(&d, 0, sizeof d);
     if (desc) d = *desc;
     nt_tape *t = net->tape;
+    if (x->tape != t) { nti_sticky(t, NT_ERROR_ARGUMENT, "nt_apply: the input %v belongs to another tape", x); return NULL; }
     if (!net->initialised) { nti_sticky(t, NT_ERROR_STATE, "nt_apply: the layer has no parameters yet; nt_init(net, key, x) makes them"); return NULL; }
     if (d.params.count && d.params.count != net->params) { nti_sticky(t, NT_ERROR_ARGUMENT, "nt_apply: .params has %d tensors, the network %d", d.params.count, net->params); return NULL; }
     for (int k = 0; k < d.params.count; k++) {
@@ -11781,8 +11834,8 @@ NT_API nt_params nt_parameters(const nt_layer *net) {
 
 static void nti_layer_rewound(void *layer, uint64_t serial) { // parameters newer than the mark are gone
     nt_layer *l = (nt_layer *)layer;
-    if (l->initialised <= serial) return;
-    l->initialised = 0, l->list = NULL, l->params = 0;
+    if (l->initialised <= serial && l->touched <= serial) return;
+    l->initialised = l->touched = 0, l->list = NULL, l->params = 0;
     for (int j = 0; j < NTI_LAYER_PARAMS; j++) l->param[j] = NULL;
     for (int k = 0; k < l->steps; k++) l->path[k] = NULL;
 }
@@ -11818,11 +11871,27 @@ static nt_optimizer *nti_optimizer_new(nt_tape *t, const char *name, int kind) {
     return o;
 }
 
+// A hyper-parameter in [low, high); 0 after an error. Zero and NT_ZERO have been replaced.
+static int nti_hyper(nt_tape *t, const char *name, const char *field, double x, double low, double high) {
+    if (x >= low && x < high) return 1;
+    nti_sticky(t, NT_ERROR_ARGUMENT, "%s: .%s is %g, outside %g to %g", name, field, x, low, high);
+    return 0;
+}
+
+static nt_optimizer *nti_optimizer_valid(nt_optimizer *o, const char *name) {
+    nt_tape *t = o->tape;
+    double big = 1.7976931348623157e308;
+    int ok = nti_hyper(t, name, "learning_rate", o->rate, -big, big) && nti_hyper(t, name, "momentum", o->momentum, 0, big) && nti_hyper(t, name, "b1", o->b1, 0, 1) &&
+             nti_hyper(t, name, "b2", o->b2, 0, 1) && nti_hyper(t, name, "eps", o->eps, 0, big) && nti_hyper(t, name, "eps_root", o->eps_root, 0, big) &&
+             nti_hyper(t, name, "weight_decay", o->decay, 0, big) && nti_hyper(t, name, "mask", (double)o->mask, 0, NT_DECAY_MATRICES + 1);
+    return ok ? o : NULL;
+}
+
 NT_API nt_optimizer *nt_sgd(nt_tape *t, const nt_sgd_desc *desc) {
     nt_optimizer *o = nti_optimizer_new(t, "nt_sgd", NTI_UPDATE_SGD);
     if (!o) return NULL;
     o->rate = desc ? desc->learning_rate : 0.01, o->momentum = desc ? desc->momentum : 0, o->nesterov = desc ? desc->nesterov : 0;
-    return o;
+    return nti_optimizer_valid(o, "nt_sgd");
 }
 
 NT_API nt_optimizer *nt_adamw(nt_tape *t, const nt_adamw_desc *desc) {
@@ -11834,7 +11903,7 @@ NT_API nt_optimizer *nt_adamw(nt_tape *t, const nt_adamw_desc *desc) {
     if (desc) d = *desc;
     o->rate = d.learning_rate, o->b1 = nti_default(d.b1, 0.9), o->b2 = nti_default(d.b2, 0.999), o->eps = nti_default(d.eps, 1e-8);
     o->eps_root = d.eps_root, o->decay = d.weight_decay, o->mask = d.mask, o->nesterov = d.nesterov;
-    return o;
+    return nti_optimizer_valid(o, "nt_adamw");
 }
 
 NT_API nt_optimizer *nt_adam(nt_tape *t, const nt_adam_desc *desc) {
@@ -11848,6 +11917,7 @@ NT_API nt_optimizer *nt_adam(nt_tape *t, const nt_adam_desc *desc) {
 NT_API nt_optimizer *nt_multi_steps_with(nt_optimizer *inner, const nt_multi_steps_desc *desc) {
     if (!inner || !desc || inner->tape->sticky) return NULL;
     if (desc->k < 1) { nti_sticky(inner->tape, NT_ERROR_ARGUMENT, "nt_multi_steps: k is %d; a window has 1 or more micro-batches", desc->k); return NULL; }
+    if ((unsigned)desc->skip > NT_SKIP_LARGE) { nti_sticky(inner->tape, NT_ERROR_ARGUMENT, "nt_multi_steps: .skip is %d, not one of nt_skip", (int)desc->skip); return NULL; }
     nt_optimizer *o = nti_optimizer_new(inner->tape, "nt_multi_steps", inner->kind);
     if (!o) return NULL;
     *o = *inner;
@@ -11909,6 +11979,8 @@ static int nti_counters_of(nt_optimizer *o) {
 }
 
 // Variables that are trained: those given, or all that the loss reaches, in the order in which they were made.
+static int nti_trainable(const nti_node *n, uint32_t epoch) { return n->mark == epoch && n->op == NTI_OP_VARIABLE && !n->frozen && nti_is_float(n->pub.dtype); }
+
 static nt_params nti_trained(nt_tensor *loss, nt_params given) {
     nt_tape *t = loss->tape;
     if (given.count) return given;
@@ -11916,16 +11988,13 @@ static nt_params nti_trained(nt_tensor *loss, nt_params given) {
     int count = 0;
     nti_n(loss)->mark = epoch;
     for (nti_node *n = t->last; n; n = n->previous)
-        for (int k = 0; n->mark == epoch && k < n->inputs; k++) {
-            nti_node *x = n->in[k];
-            if (x->mark != epoch && x->op == NTI_OP_VARIABLE && !x->frozen && nti_is_float(x->pub.dtype)) count++;
-            x->mark = epoch;
-        }
+        for (int k = 0; n->mark == epoch && k < n->inputs; k++) n->in[k]->mark = epoch;
+    for (nti_object *o = t->objects; o; o = o->previous) count += o->kind == NTI_LEAF && nti_trainable((nti_node *)nti_object_body(o), epoch);
     nt_params p = nti_list((nt_tensor **)nti_low(t, (size_t)(count + 1) * sizeof(nt_tensor *)), 0);
     if (!p.items) return p;
     for (nti_object *o = t->objects; o; o = o->previous) {
         nti_node *n = o->kind == NTI_LEAF ? (nti_node *)nti_object_body(o) : NULL;
-        if (n && n->mark == epoch && n->op == NTI_OP_VARIABLE && !n->frozen && nti_is_float(n->pub.dtype)) p.items[count - ++p.count] = &n->pub;
+        if (n && nti_trainable(n, epoch)) p.items[count - ++p.count] = &n->pub;
     }
     return p;
 }
@@ -11965,6 +12034,7 @@ static int nti_record_skips(nti_recipe *r) {
         if (!r->gradients.items[k]) return 0;
     }
     if (!sum) return m->skip != NT_SKIP_LARGE;
+    if (r->loss && !m->optax_exact) sum = nt_div(sum, nt_square(nt_cast(nt_reshape(r->weight, nt_shape_of(sum)), NT_F64))); // they carry the weight
     sum = nti_check_finite(sum, m->max_squared_norm);
     // the check has no reader: it becomes an output of the micro-batch, through the weight
     r->weight = sum ? nt_add(r->weight, nt_cast(nt_scale(sum, 0), r->weight->dtype)) : NULL;
@@ -12029,8 +12099,27 @@ static nt_program *nti_compile_recipe(nti_recipe *r, const nt_compile_desc *desc
     return p;
 }
 
+static int nti_weight_valid(const nti_recipe *r, const nt_tensor *weight, nt_dtype dtype) {
+    if (!weight || (weight->tape == r->optimizer->tape && weight->dtype == dtype && nt_size(weight) == 1)) return 1;
+    nti_fail(r->optimizer->tape, NT_ERROR_SHAPE, "%s: the weight %v is not one %s number of this tape", r->name, weight, nt_dtype_name(dtype));
+    return 0;
+}
+
+// Counters and windows are the optimizer's: all its steps train the same parameters.
+static int nti_same_params(const nti_recipe *r) {
+    int slots = 0, known = 0;
+    for (const nti_slot *s = r->optimizer->slots; s; s = s->next) {
+        slots++;
+        for (int k = 0; k < r->params.count; k++) known += s->param == r->params.items[k];
+    }
+    if (!slots || (slots == known && known == r->params.count)) return 1;
+    nti_fail(r->optimizer->tape, NT_ERROR_ARGUMENT, "%s: this optimizer already trains another list of %d parameters; make one for each list", r->name, slots);
+    return 0;
+}
+
 static int nti_step_valid(const nti_recipe *r) {
     nt_tape *t = r->optimizer->tape;
+    if (!nti_same_params(r)) return 0;
     for (int k = 0; k < r->params.count; k++) {
         nt_tensor *p = r->params.items ? r->params.items[k] : NULL;
         if (!p || !nti_alive(p)) return 0;
@@ -12048,14 +12137,18 @@ static int nti_step_valid(const nti_recipe *r) {
     return 1;
 }
 
+static int nti_no_assigns(const nti_recipe *r, const nt_compile_desc *desc) {
+    if (!desc->assigns.count) return 1;
+    nti_fail(r->optimizer->tape, NT_ERROR_ARGUMENT, "%s: .assigns belongs to nt_compile; a training step assigns what its optimizer updates", r->name);
+    return 0;
+}
+
 // Undoes a failed step: objects newer than it go, recorded nodes always.
 static nt_program *nti_step_finish(nt_tape *t, nt_program *p, nt_marker mark) {
-    nti_drop_nodes(t, mark.nodes);
+    nti_drop_nodes(t, mark.serial);
     nti_low_rewind(t, mark.low);
     if (p) return p;
-    for (; t->objects && t->objects->serial > mark.objects; t->objects = t->objects->previous) nti_object_dead(t->objects);
-    for (nti_object *o = t->objects; o; o = o->previous) nti_object_rewound(o, mark.objects);
-    nti_end_rewind(t, &t->high, mark.high);
+    nti_high_rewind(t, mark.serial, 1);
     t->sticky = 0; // compiling does not poison the tape, whatever it recorded on the way
     return NULL;
 }
@@ -12091,8 +12184,7 @@ NT_API nt_program *nt_compile_step(nt_tensor *loss, nt_optimizer *optimizer, con
     r.name = "nt_compile_step", r.optimizer = optimizer, r.loss = loss;
     if (optimizer->tape != t) { nti_fail(t, NT_ERROR_ARGUMENT, "nt_compile_step: loss and optimizer belong to two tapes"); return NULL; }
     if (!nti_is_float(loss->dtype) || nt_size(loss) != 1) { nti_fail(t, NT_ERROR_SHAPE, "nt_compile_step: the loss %v is not one f32 or f64 number; take nt_mean of it", loss); return NULL; }
-    if (desc->weight && (desc->weight->tape != t || desc->weight->dtype != loss->dtype || nt_size(desc->weight) != 1)) { nti_fail(t, NT_ERROR_SHAPE, "nt_compile_step: the weight %v is not one number of the loss's dtype", desc->weight); return NULL; }
-    if (!nti_share_valid(t, r.name, desc)) return NULL;
+    if (!nti_weight_valid(&r, desc->weight, loss->dtype) || !nti_no_assigns(&r, desc) || !nti_share_valid(t, r.name, desc)) return NULL;
     nt_marker mark = nt_mark(t);
     r.params = nti_trained(loss, desc->params);
     nt_program *p = NULL;
@@ -12122,15 +12214,14 @@ NT_API nt_program *nt_compile_update(nt_optimizer *optimizer, nt_params params, 
     nt_tape *t = optimizer->tape;
     r.name = "nt_compile_update", r.optimizer = optimizer, r.params = params;
     if (params.count < 1 || params.count != gradients.count) { nti_fail(t, NT_ERROR_ARGUMENT, "nt_compile_update: %d parameters and %d gradients", params.count, gradients.count); return NULL; }
-    if (!nti_step_valid(&r) || !nti_compile_valid(t, r.name, gradients, "gradient") || !nti_share_valid(t, r.name, desc)) return NULL;
+    if (!nti_step_valid(&r) || !nti_compile_valid(t, r.name, gradients, "gradient") || !nti_weight_valid(&r, desc->weight, params.items[0]->dtype) || !nti_no_assigns(&r, desc) || !nti_share_valid(t, r.name, desc)) return NULL;
     nt_marker mark = nt_mark(t);
     nt_program *p = NULL;
     r.gradients = nti_result_list(t, r.name, params.count);
     for (int k = 0; k < r.gradients.count; k++) r.gradients.items[k] = gradients.items[k];
-    if (desc->weight && r.gradients.items)
+    if (desc->weight && r.gradients.items && optimizer->multi.k && !optimizer->multi.optax_exact)
         for (int k = 0; k < r.gradients.count; k++) r.gradients.items[k] = nt_mul(gradients.items[k], desc->weight);
-    r.weight = desc->weight ? desc->weight : optimizer->multi.k ? nt_full_like(params.items[0], 1) : NULL;
-    if (r.weight && !desc->weight) r.weight = nt_scalar(t, params.items[0]->dtype, 1);
+    r.weight = !optimizer->multi.k ? NULL : desc->weight ? desc->weight : nt_scalar(t, params.items[0]->dtype, 1);
     if (r.gradients.items && nti_counters_of(optimizer)) p = nti_compile_recipe(&r, desc);
     return nti_step_finish(t, p, mark);
 }
@@ -12178,11 +12269,16 @@ static nt_status nti_step_skip(nt_program *p, const char *what) {
 static nt_status nti_step_update(nt_program *p) { // the end of a window
     nti_step *s = p->step;
     const nt_multi_steps_desc *m = &s->optimizer->multi;
-    nti_step_prepare(s, m->sum || m->optax_exact ? 1 : 1 / s->number[NTI_WEIGHT_SUM]);
+    double sum = s->number[NTI_WEIGHT_SUM];
+    if (!(sum > 0 && sum - sum == 0) && !m->sum && !m->optax_exact) { // nothing to divide by: every micro-batch was empty
+        nti_window_empty(s);
+        return nti_step_skip(p, "the weights of the window sum to nothing that could be divided by");
+    }
+    nti_step_prepare(s, m->sum || m->optax_exact ? 1 : 1 / sum);
     nt_status status = nti_run_all(s->update);
     if (status == NT_OK) {
         s->counter[NTI_COUNT_UPDATES]++, s->event = NT_UPDATED;
-        s->number[NTI_WINDOW_LOSS] = s->number[NTI_LOSS_SUM] / s->number[NTI_WEIGHT_SUM];
+        s->number[NTI_WINDOW_LOSS] = s->number[NTI_LOSS_SUM] / sum;
     } else if (status == NT_NONFINITE) status = nti_step_skip(p, "the window's gradient is not finite and was discarded");
     nti_window_empty(s);
     return status;

@@ -16,6 +16,12 @@ static nt_program *compile(graph *g, nt_program *share) {
     return nt_compile_many(g->t, nti_list(g->output, g->outputs), &desc);
 }
 
+// The host's threads as an enemy would write them: one thread, the last tile first, another worker each time.
+static void backwards(void *user, int64_t n, void (*fn)(void *arg, int64_t index, int worker), void *arg) {
+    int workers = *(int *)user;
+    for (int64_t k = n - 1; k >= 0; k--) fn(arg, k, (int)(k % workers));
+}
+
 static int differs(tally *s, const char *what, int k, double difference, double limit) {
     if (difference > 0) s->inexact++;
     if (difference > s->worst) s->worst = difference;
@@ -51,7 +57,11 @@ static int check_run(graph *g, tally *s, nt_program *p, double limit) {
 }
 
 static int check_graph(uint64_t seed, tally *s, int gradients) {
-    nt_tape *t = nt_tape_open(NULL);
+    nt_tape_desc desc;
+    int workers = 1 + (int)(seed / 3 % 4);
+    memset(&desc, 0, sizeof desc);
+    desc.parallel.user = &workers, desc.parallel.max_workers = workers, desc.parallel.for_each = backwards;
+    nt_tape *t = nt_tape_open(&desc);
     graph *g = (graph *)malloc(sizeof *g);
     int smooth = gradients ? 0 : (int)(seed % 2), bad = 0, steps = 3 + (int)(seed % 40);
     if (!g || !t) abort();

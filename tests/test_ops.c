@@ -722,12 +722,6 @@ static void look_at(const sample *s, found *f) {
     for (int k = 0; k < n->inputs; k++) f->empty |= !nt_size(&n->in[k]->pub), f->strided |= n->in[k]->op > NTI_OP_VARIABLE;
 }
 
-static void with_sample(int op, nt_dtype dtype, int variant, void (*check)(sample *s)) { // on a tape of its own
-    sample s;
-    if (open_sample(&s, op, dtype, variant, NULL)) check(&s);
-    close_sample(&s);
-}
-
 static void check_value(sample *s) {
     double cost = s->row->cost ? s->row->cost(nti_n(s->y)) : 0;
     report(s, VALUE, cost >= 0 && cost < 1e15, "costs %g", cost);
@@ -739,14 +733,18 @@ static void check_value(sample *s) {
 }
 
 static int walk_variant(int op, nt_dtype dtype, int variant, found *f) {
-    static void (*const checks[])(sample *s) = { check_value, check_strided, check_decompose, check_precision, check_integers, check_derivatives, check_accumulate, check_checked };
+    static void (*const checks[])(sample *s) = { check_value, check_strided, check_decompose, check_precision, check_integers, check_derivatives, check_accumulate, check_bad, check_checked };
     sample s;
     int found_one = open_sample(&s, op, dtype, variant, NULL), first = !f->samples || dtype == NT_F64;
+    nt_marker mark = nt_mark(s.t);
     if (found_one) look_at(&s, f);
+    for (size_t k = 0; found_one && k < sizeof checks / sizeof checks[0]; k++) {
+        if (checks[k] == check_bad && !first) continue;
+        checks[k](&s);
+        nt_rewind(s.t, mark);
+    }
     close_sample(&s);
     if (!found_one) return 0;
-    for (size_t k = 0; k < sizeof checks / sizeof checks[0]; k++) with_sample(op, dtype, variant, checks[k]);
-    if (first) with_sample(op, dtype, variant, check_bad);
     f->tiled |= check_tiles(&s);
 #if NTI_DISPATCH
     check_isas(&s);

@@ -4,6 +4,9 @@
 #include "../nttrain.h"
 #include "graphs.h"
 #include <time.h>
+#define NT_EXAMPLE_NO_MAIN
+#include "../examples/digits.c"
+#include "../examples/xor.c"
 
 static double seconds(void) {
     struct timespec now;
@@ -355,9 +358,26 @@ static nt_layer *residual(nt_tape *t) {
     layer[n++] = nt_avg_pool_layer(t, NT_WINDOW(4, 4)), layer[n++] = nt_flatten_layer(t), layer[n++] = nt_dense_layer(t, 10, NULL);
     return nt_serial_layer(t, n, layer);
 }
-static nt_layer *digits(nt_tape *t) { // as the example's
-    return NT_SERIAL(t, nt_conv_layer(t, 16, NT_WINDOW(3, 3), NULL), nt_relu_layer(t), nt_conv_layer(t, 32, NT_WINDOW(3, 3), NULL), nt_relu_layer(t), nt_max_pool_layer(t, NT_WINDOW(2, 2)),
-                     nt_dropout_layer(t, 0.25), nt_flatten_layer(t), nt_dense_layer(t, 10, NULL));
+static void check_peak(const char *name, const nt_report_info *r) {
+    tap_ok(r->peak > 0 && (double)r->peak <= 1.02 * (double)r->lower_bound, "%s: the peak, %zu bytes, is within two per cent of the lower bound, %zu", name, r->peak, r->lower_bound);
+}
+
+static void test_examples(void) {
+    nt_tape *t = nt_tape_open(NULL);
+    digits_net net;
+    xor_result r;
+    memset(&net, 0, sizeof net), memset(&r, 0, sizeof r);
+    double start = seconds();
+    tap_ok(build(t, 42, &net) == NT_OK, "the example digits is built");
+    tap_note("recorded and compiled in %.2f ms: %d and %d instructions", 1e3 * (seconds() - start), nt_report(net.step).instructions, nt_report(net.answer).instructions);
+    nt_report_info step = nt_report(net.step), answer = nt_report(net.answer);
+    check_peak("digits, step", &step);
+    check_peak("digits, answer", &answer);
+    nt_tape_close(t);
+    t = nt_tape_open(NULL);
+    tap_ok(xor_learn(t, 1, &r) == NT_OK, "and xor");
+    check_peak("xor, step", &r.plan);
+    nt_tape_close(t);
 }
 
 static void test_model(const char *name, nt_layer *(*make)(nt_tape *), int size, int optimizer) {
@@ -437,8 +457,8 @@ int main(int argc, char **argv) {
         test_model("MLP", mlp, 8, k);
         test_model("LeNet", lenet, 28, k);
         test_model("12-layer residual net", residual, 8, k);
-        test_model("digits", digits, 8, k);
     }
+    test_examples();
     test_random_plans();
     test_best_order();
     test_any_order();
