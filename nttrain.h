@@ -754,7 +754,9 @@ NT_API nt_status nt_npz_write(nt_tape *t, nt_io io, int count, const nt_file_dat
 #endif
 #endif // NTTRAIN_H
 
-#ifdef NTTRAIN_IMPLEMENTATION
+// The implementation is compiled once, however often this file is included behind NTTRAIN_IMPLEMENTATION.
+#if defined(NTTRAIN_IMPLEMENTATION) && !defined(NTI_IMPLEMENTED)
+#define NTI_IMPLEMENT
 #if defined(__FAST_MATH__)
 #error "nttrain.h promises the same bits on every run: compile it without -ffast-math"
 #endif
@@ -773,7 +775,7 @@ NT_API nt_status nt_npz_write(nt_tape *t, nt_io io, int count, const nt_file_dat
 #include <string.h>
 #endif // NTTRAIN_IMPLEMENTATION
 #endif // !NTI_PASS
-#if defined(NTTRAIN_IMPLEMENTATION) && !defined(NTI_PASS)
+#if defined(NTI_IMPLEMENT) && !defined(NTI_PASS)
 // >>formatting
 // ---------------------------------------------------------------------------------------------------------------------
 // Text without <stdio.h>: messages, reports and numbers. Relies on nothing.
@@ -2096,7 +2098,7 @@ typedef struct nti_update {
 typedef struct nti_update_table {
     void (*update)(const nti_update *u, void *p, const void *g, void *m, void *v, size_t n);
 } nti_update_table;
-#endif // NTTRAIN_IMPLEMENTATION && !NTI_PASS
+#endif // NTI_IMPLEMENT && !NTI_PASS
 #ifdef NTI_PASS
 // >>kernels
 // ---------------------------------------------------------------------------------------------------------------------
@@ -4315,7 +4317,7 @@ static const nti_update_table NTI_K(nti_update_table) = { NTI_K(nti_update_array
 #undef NTI_ISA
 #undef NTI_F64
 #endif // NTI_PASS
-#if defined(NTTRAIN_IMPLEMENTATION) && !defined(NTI_PASS)
+#if defined(NTI_IMPLEMENT) && !defined(NTI_PASS)
 // >>passes
 // ---------------------------------------------------------------------------------------------------------------------
 // The kernel passes: this file includes itself once for each instruction set and floating type. Compilers may not fuse
@@ -9609,7 +9611,8 @@ static int nti_vjp_node(nti_node *n, uint32_t epoch) { // 0 after an error
     else if (!row->vjp) return nti_no_derivative(n);
     for (int k = 0; k < n->inputs; k++) {
         nti_node *in = n->in[k];
-        if (in->reach != epoch || !nti_is_float(in->pub.dtype)) continue;
+        if (in->reach != epoch) continue;
+        if (!nti_is_float(in->pub.dtype)) return nti_no_derivative(in); // a storage dtype: no cotangent of it to compute with
         nt_tensor *g = row->vjp ? row->vjp(&n->pub, x, &n->adjoint->pub, k) : c[k];
         if (g) in->adjoint = nti_n(nti_sum_of(in->adjoint ? &in->adjoint->pub : NULL, g));
     }
@@ -9621,7 +9624,7 @@ static void nti_vjp_walk(nt_tape *t, nt_params outputs, nt_params cotangents, nt
     nti_node *end = nti_walk_end(&w);
     for (int k = 0; k < inputs.count; k++) nti_n(inputs.items[k])->reach = w.epoch, nti_n(inputs.items[k])->wanted = 1;
     for (nti_node *n = w.from; n && n != end; n = n->next) {
-        if (n->mark != w.epoch || n->reach == w.epoch || (nti_row_of(n->op)->flags & NTI_NO_GRADIENT)) continue;
+        if (n->mark != w.epoch || n->reach == w.epoch || (nti_row_of(n->op)->flags & NTI_NO_GRADIENT) || !nti_dtypes[n->pub.dtype].floating) continue;
         for (int k = 0; k < n->inputs; k++)
             if (n->in[k]->reach == w.epoch) n->reach = w.epoch;
     }
@@ -10647,7 +10650,7 @@ static size_t nti_place_search(nti_placing *a, size_t top, size_t bound, int32_t
     uint32_t random = 12345;
     int attempts = (int)(NTI_PLACE_WORK / ((double)a->count * (double)a->count + 1));
     int32_t *order = a->order;
-    for (int t = 0; t < attempts && top > bound; t++) {
+    for (int t = 0; t < (top > bound + bound / 50 ? 4 : 1) * attempts && top > bound; t++) { // harder while it is more than two per cent away
         int32_t high = 0;
         memcpy(trial, order, (size_t)a->count * sizeof *trial);
         for (int32_t k = 0; k < a->count; k++)
@@ -13803,4 +13806,20 @@ NT_API nt_status nt_npz_write(nt_tape *t, nt_io io, int count, const nt_file_dat
     return nti_writer_end(&w, t, NT_OK);
 }
 #endif // NTTRAIN_NO_FILES
-#endif // NTTRAIN_IMPLEMENTATION && !NTI_PASS
+#define NTI_IMPLEMENTED
+#undef NTI_IMPLEMENT
+#endif // NTI_IMPLEMENT && !NTI_PASS
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Licence. This file is in the public domain; where that is not possible, it is licensed under MIT-0, at your choice.
+//
+// MIT No Attribution: permission is hereby granted, free of charge, to any person obtaining a copy of this software and
+// associated documentation files (the "Software"), to deal in the Software without restriction, including without
+// limitation the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software,
+// and to permit persons to whom the Software is furnished to do so.
+//
+// The software is provided "as is", without warranty of any kind, express or implied, including but not limited to the
+// warranties of merchantability, fitness for a particular purpose and noninfringement. In no event shall the authors or
+// copyright holders be liable for any claim, damages or other liability, whether in an action of contract, tort or
+// otherwise, arising from, out of or in connection with the software or the use or other dealings in the software.
+// ---------------------------------------------------------------------------------------------------------------------

@@ -1,9 +1,11 @@
 // The planner: orders against the best of all orders, addresses against the lower bound and against each other, the reported
 // peak against the bytes that a run really touches, the time that compiling takes. Looks at the schedule inside.
 #define NTTRAIN_IMPLEMENTATION
+#define NTTRAIN_ISA_BASELINE
 #include "../nttrain.h"
 #include "graphs.h"
 #include <time.h>
+#undef NTTRAIN_IMPLEMENTATION // the examples include the header, too
 #define NT_EXAMPLE_NO_MAIN
 #include "../examples/digits.c"
 #include "../examples/xor.c"
@@ -366,6 +368,7 @@ static void test_examples(void) {
     nt_tape *t = nt_tape_open(NULL);
     digits_net net;
     xor_result r;
+    (void)digits_train, (void)digits_load, (void)xor_main; // test_examples runs those
     memset(&net, 0, sizeof net), memset(&r, 0, sizeof r);
     double start = seconds();
     tap_ok(build(t, 42, &net) == NT_OK, "the example digits is built");
