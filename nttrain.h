@@ -940,6 +940,7 @@ struct nt_tape {
     size_t capacity;             // an array's usable bytes
     nti_end low, high;
     size_t peak;                 // high-water mark of low + high
+    size_t wanted;               // low + high as the last allocation that failed would have made them
     nti_object *objects;         // newest first
     uint64_t serial;             // of nodes and objects
     struct nti_node *first, *last; // recorded nodes
@@ -1019,9 +1020,11 @@ static int nti_end_after(const nti_end *e, size_t bytes, size_t align, int high,
 static void *nti_end_allocate(nt_tape *t, int high, size_t bytes, size_t align) {
     nti_end *e = high ? &t->high : &t->low;
     size_t after;
+    t->wanted = SIZE_MAX / 4;
     if (!nti_end_after(e, bytes, align, high, &after)) return NULL;
+    t->wanted = after + (high ? t->low.used : t->high.used);
     if (t->base) {
-        if (after > t->capacity || t->capacity - after < (high ? t->low.used : t->high.used)) return NULL;
+        if (t->wanted > t->capacity) return NULL;
     } else if (!e->block || after - e->block->start > e->block->capacity) {
         nti_block *b = nti_block_new(&t->desc, e->used, after - e->used, high ? NTI_BLOCK_HIGH : NTI_BLOCK_LOW);
         if (!b) return NULL;
@@ -1043,23 +1046,23 @@ static void nti_end_rewind(nt_tape *t, nti_end *e, size_t used) {
     e->used = used;
 }
 
-// What an allocation that failed would have needed in all, for this and all earlier calls.
-static size_t nti_needed(const nt_tape *t, size_t low, size_t high) {
-    size_t need = t->low.used + t->high.used + low + high;
-    return nti_total(need > t->peak ? need : t->peak);
-}
+// The array that this and all earlier calls would have needed, after an allocation that failed.
+static size_t nti_needed(const nt_tape *t) { return nti_total(t->wanted > t->peak ? t->wanted : t->peak); }
 
-static nt_status nti_out_of_memory(nt_tape *t, const char *what, size_t need) {
-    if (t->base) return nti_fail(t, NT_ERROR_MEMORY, "%s: the tape needs at least %zu bytes in all, its array has %zu", what, need, t->desc.memory_size);
-    return nti_fail(t, NT_ERROR_MEMORY, "%s: the allocator refused; the tape needs at least %zu bytes in all", what, need);
-}
+static const char nti_array_full[] = "%s: the tape needs at least %zu bytes in all, its array has %zu";
+static const char nti_refused[] = "%s: the allocator refused; the tape needs at least %zu bytes in all";
+
+static nt_status nti_out_of_memory(nt_tape *t, const char *what) { return nti_fail(t, NT_ERROR_MEMORY, t->base ? nti_array_full : nti_refused, what, nti_needed(t), t->desc.memory_size); }
+
+// The same for a call that records: sticky.
+static void nti_no_room(nt_tape *t, const char *what) { nti_sticky(t, NT_ERROR_MEMORY, t->base ? nti_array_full : nti_refused, what, nti_needed(t), t->desc.memory_size); }
 
 // Nodes and lists, at the low end.
 static void *nti_low(nt_tape *t, size_t bytes) { return nti_end_allocate(t, 0, bytes, 16); }
 
 // Temporaries of the compiler, at the low end: freed by nti_low_reset with the position that nti_low_position gave.
 static void *nti_temporary(nt_tape *t, size_t count, size_t size) {
-    if (size && count > SIZE_MAX / 8 / size) return NULL;
+    if (size && count > SIZE_MAX / 8 / size) { t->wanted = SIZE_MAX / 4; return NULL; }
     return nti_end_allocate(t, 0, count * size + (count == 0), 16);
 }
 
@@ -1411,9 +1414,8 @@ static void nti_chain(nt_tape *t, nti_node *n) {
     t->last = n;
 }
 
-static nt_tensor *nti_record_memory(nt_tape *t, int op, size_t bytes) {
-    nti_sticky(t, NT_ERROR_MEMORY, t->base ? "%s: recording needs at least %zu bytes of tape in all, its array has %zu" : "%s: the allocator refused while recording; the tape needs at least %zu bytes in all (it had %zu)",
-               nti_row_of(op)->name, nti_needed(t, bytes, 0), t->desc.memory_size);
+static nt_tensor *nti_record_memory(nt_tape *t, int op) {
+    nti_no_room(t, nti_row_of(op)->name);
     return NULL;
 }
 
@@ -1444,7 +1446,7 @@ static nt_tensor *nti_record(nt_tape *t, int op, nt_tensor *const *in, int input
     size_t at_in = nti_round_up(sizeof head, 16), at_i = at_in + nti_round_up((size_t)inputs * sizeof *head.in, 8);
     size_t at_d = at_i + (size_t)ni * sizeof *i, at_shape = at_d + (size_t)nd * sizeof *d, bytes = at_shape + (size_t)shape.rank * sizeof(int64_t);
     char *p = (char *)nti_low(t, bytes);
-    if (!p) return nti_record_memory(t, op, bytes);
+    if (!p) return nti_record_memory(t, op);
     nti_node *n = (nti_node *)(void *)p;
     if (inputs) memcpy(p + at_in, in, (size_t)inputs * sizeof *in);
     if (ni) memcpy(p + at_i, i, (size_t)ni * sizeof *i);
@@ -3482,8 +3484,9 @@ static void NTI_K(nti_conv_copy_row)(const nti_conv *v, NTI_T *to, const NTI_T *
     int64_t size = v->axis[2].in, channels = v->channels, pitch = v->in_pitch;
     int64_t begin = nti_min(nti_max(0, -first), count), end = nti_max(begin, nti_min(count, size - first));
     size_t one = (size_t)channels * sizeof(NTI_T);
+    if (!one || !count) return;
     memset(to, 0, (size_t)begin * one);
-    if (channels == pitch) memcpy(to + begin * channels, row + (first + begin) * pitch, (size_t)(end - begin) * one);
+    if (channels == pitch && end > begin) memcpy(to + begin * channels, row + (first + begin) * pitch, (size_t)(end - begin) * one);
     else for (int64_t i = begin; i < end; i++) memcpy(to + i * channels, row + (first + i) * pitch, one);
     memset(to + end * channels, 0, (size_t)(count - end) * one);
 }
@@ -7104,7 +7107,7 @@ NT_API nt_tensor *nt_name(nt_tensor *x, const char *name) {
     int high = nti_n(x)->op <= NTI_OP_VARIABLE; // a name lives as long as its value
     char *copy = (char *)(high ? nti_high(x->tape, NTI_PLAIN, NTI_FOR_OBJECT, n) : nti_low(x->tape, n));
     if (!copy) {
-        nti_sticky(x->tape, NT_ERROR_MEMORY, "nt_name %s: the tape needs at least %zu bytes in all", name, nti_needed(x->tape, high ? 0 : n, high ? n + 64 : 0));
+        nti_no_room(x->tape, "nt_name");
         return NULL;
     }
     memcpy(copy, name, n);
@@ -7143,7 +7146,7 @@ static nt_tensor *nti_leaf(nt_tape *t, int op, const char *name, nt_dtype dtype,
         if (n->storage) n->storage_serial = t->serial;
     }
     if (!n || (storage && !n->storage)) {
-        nti_sticky(t, NT_ERROR_MEMORY, "%s %s%S: the tape needs at least %zu bytes in all, it had %zu", name, nt_dtype_name(dtype), &shape, nti_needed(t, 0, bytes + storage + 128), t->desc.memory_size);
+        nti_no_room(t, name);
         return NULL;
     }
     int64_t *sizes = (int64_t *)(void *)((char *)n + head);
@@ -7179,7 +7182,7 @@ NT_API nt_tensor *nt_constant(nt_tape *t, nt_dtype dtype, nt_shape shape, const 
         return NULL;
     }
     void *copy = nti_low(t, bytes ? bytes : 1);
-    if (!copy) return nti_record_memory(t, NTI_OP_CONSTANT, bytes);
+    if (!copy) return nti_record_memory(t, NTI_OP_CONSTANT);
     if (bytes) memcpy(copy, data, bytes);
     nt_tensor *x = nti_generate(t, NTI_OP_CONSTANT, "nt_constant", dtype, &shape, 0, NULL, 0);
     if (x) nti_n(x)->storage = copy;
@@ -7438,9 +7441,18 @@ NT_API nt_tensor *nt_matmul(nt_tensor *x, nt_tensor *y) {
     return z;
 }
 
+// A vector for the last axis of y, such as a bias; 0 after an error.
+static int nti_fits_last_axis(const char *name, const char *what, const nt_tensor *y, const nt_tensor *v) {
+    if (!v || !y || !nti_alive(v) || v->tape != y->tape) return v != NULL; // the operation that follows says the rest
+    if (v->dtype == y->dtype && (v->rank == 0 || (y->rank && (v->shape[v->rank - 1] == y->shape[y->rank - 1] || v->shape[v->rank - 1] == 1)))) return 1;
+    nti_sticky(y->tape, v->dtype == y->dtype ? NT_ERROR_SHAPE : NT_ERROR_DTYPE, "%s: the %s %v does not fit the last axis of %v", name, what, v, y);
+    return 0;
+}
+
 NT_API nt_tensor *nt_dense(nt_tensor *x, nt_tensor *weight, nt_tensor *bias) {
     nt_tensor *y = nt_matmul(x, weight);
-    return bias ? nt_add(y, bias) : y;
+    if (!bias) return y;
+    return y && nti_fits_last_axis("nt_dense", "bias", y, bias) ? nt_add(y, bias) : NULL;
 }
 
 static double nti_cost_matmul(const nti_node *n) {
@@ -8051,7 +8063,7 @@ NT_API nt_tensor *nt_stack(nt_params parts, int axis) {
     nt_tape *t = parts.items[0]->tape;
     nt_params wide;
     wide.count = parts.count, wide.items = (nt_tensor **)nti_low(t, (size_t)parts.count * sizeof(nt_tensor *));
-    if (!wide.items) return nti_record_memory(t, NTI_OP_CONCAT, (size_t)parts.count * sizeof(nt_tensor *));
+    if (!wide.items) return nti_record_memory(t, NTI_OP_CONCAT);
     int last = parts.items[0]->rank;
     for (int k = 0; k < parts.count; k++) wide.items[k] = nt_expand_dims(parts.items[k], axis < 0 ? axis + last + 1 : axis);
     return nt_concat(wide, axis < 0 ? axis + last + 1 : axis);
@@ -8068,7 +8080,7 @@ static int nti_infer_gather(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     for (int k = 0; k < axis; k++) shape->size[shape->rank++] = x->shape[k];
     for (int k = 0; k < i->rank; k++) shape->size[shape->rank++] = i->shape[k];
     for (int k = axis + 1; k < x->rank; k++) shape->size[shape->rank++] = x->shape[k];
-    if (n->i[1] && !x->shape[axis] && nti_count(shape->rank, shape->size)) return nti_wrong(n, NT_ERROR_SHAPE, "axis %d is empty: there is nothing to take", axis);
+    if (n->i[1] && !x->shape[axis] && nti_shape_valid(shape, *dtype) && nti_count(shape->rank, shape->size)) return nti_wrong(n, NT_ERROR_SHAPE, "axis %d is empty: there is nothing to take", axis);
     return 1;
 }
 
@@ -8215,6 +8227,7 @@ static nt_tensor *nti_record_norm(int op, nt_tensor *x, nt_tensor *stats, nt_ten
 NT_API nt_tensor *nt_layer_norm(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, double eps) {
     if (!nti_alive(x)) return NULL;
     nt_tensor *y = nti_record_norm(NTI_OP_NORM, x, nti_record_numbers(NTI_OP_NORM_STATS, x, &eps, 1), NULL, eps);
+    if ((scale && !nti_fits_last_axis("nt_layer_norm", "scale", x, scale)) || (bias && !nti_fits_last_axis("nt_layer_norm", "bias", x, bias))) return NULL;
     if (scale) y = nt_mul(y, scale);
     return bias ? nt_add(y, bias) : y;
 }
@@ -8397,7 +8410,8 @@ NT_API nt_status nt_initialize(nt_key_value key, const nt_init_desc *desc, nt_dt
     memset(&d, 0, sizeof d);
     if (desc) d = *desc;
     if (d.kind == NT_INIT_DEFAULT) d.kind = NT_LECUN_NORMAL;
-    if ((unsigned)d.kind > NT_VARIANCE_SCALING || !nti_is_float(dtype) || !nti_shape_valid(&shape, dtype)) return NT_ERROR_ARGUMENT;
+    if (!nti_is_float(dtype)) return NT_ERROR_DTYPE;
+    if ((unsigned)d.kind > NT_VARIANCE_SCALING || !nti_shape_valid(&shape, dtype)) return NT_ERROR_ARGUMENT;
     int64_t n = nti_count(shape.rank, shape.size);
     if (n && !data) return NT_ERROR_ARGUMENT;
     nti_init r;
@@ -8472,7 +8486,7 @@ static nt_tensor *nti_jvp_linear(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
 static nt_tensor *nti_jvp_joint(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
     const nti_node *n = nti_n(y);
     nt_tensor **in = (nt_tensor **)nti_low(y->tape, n->inputs * sizeof *in);
-    if (!in) return nti_record_memory(y->tape, n->op, n->inputs * sizeof *in);
+    if (!in) return nti_record_memory(y->tape, n->op);
     for (int k = 0; k < n->inputs; k++) {
         int linear = n->inputs > 31 || (nti_row_of(n->op)->linear >> k & 1);
         in[k] = !linear ? x[k] : t[k] ? t[k] : nt_full_like(x[k], 0);
@@ -9545,7 +9559,7 @@ static int nti_list_valid(nt_params list) { return list.count > 0 && list.items 
 // The operands of n as tensors: in `few` where they fit, else on the tape.
 static nt_tensor **nti_operands(const nti_node *n, nt_tensor **few) {
     nt_tensor **x = n->inputs <= NTI_FEW ? few : (nt_tensor **)nti_low(n->pub.tape, n->inputs * sizeof *x);
-    if (!x) { nti_record_memory(n->pub.tape, n->op, n->inputs * sizeof *x); return NULL; }
+    if (!x) { nti_record_memory(n->pub.tape, n->op); return NULL; }
     for (int k = 0; k < n->inputs; k++) x[k] = &n->in[k]->pub;
     return x;
 }
@@ -9712,7 +9726,7 @@ static int nti_along_list(nt_tape *t, const char *name, const char *what, nt_par
 static nt_params nti_result_list(nt_tape *t, const char *name, int count) {
     nt_params p = nti_list((nt_tensor **)nti_low(t, (size_t)count * sizeof(nt_tensor *)), count);
     if (p.items) return p;
-    nti_sticky(t, NT_ERROR_MEMORY, "%s: the tape needs at least %zu bytes in all", name, nti_needed(t, (size_t)count * sizeof(nt_tensor *), 0));
+    nti_no_room(t, name);
     return nti_list(NULL, 0);
 }
 
@@ -9796,15 +9810,9 @@ typedef struct nti_graph {
     int32_t *work, works;    // value of instruction k; -1: the barrier between checks and effects
     int32_t *slot;           // instruction of a value, or -1
     int32_t *pre, *pre_start;
-    size_t need;             // bytes of tape that would have been enough for the temporaries so far
 } nti_graph;
 
-// Temporaries; where there is no memory left, g->need says how much would have been used.
-static void *nti_graph_room(nti_graph *g, size_t count, size_t size) {
-    void *p = nti_temporary(g->tape, count, size);
-    if (!p) g->need = nti_needed(g->tape, count * size + 16, 0);
-    return p;
-}
+static void *nti_graph_room(nti_graph *g, size_t count, size_t size) { return nti_temporary(g->tape, count, size); }
 
 // Pass 1: everything that the targets need, leaves first, in recording order.
 static int nti_pass_collect(nti_graph *g, const nt_params *outputs, const nt_params *effects) {
@@ -9883,10 +9891,10 @@ static uint64_t nti_value_hash(const nti_graph *g, const nti_value *v) {
 static int nti_value_equal(const nti_graph *g, const nti_value *a, const nti_value *b) {
     const nti_node *p = a->node, *q = b->node;
     if (a->op != b->op || a->dtype != b->dtype || a->rank != b->rank || a->inputs != b->inputs || p->ni != q->ni || p->nd != q->nd) return 0;
-    if (a->op == NTI_OP_CONSTANT && p->storage != q->storage && memcmp(p->storage, q->storage, nt_bytes(&p->pub))) return 0;
     if (p->ni && memcmp(p->i, q->i, p->ni * sizeof *p->i)) return 0;
     if (p->nd && memcmp(p->d, q->d, p->nd * sizeof *p->d)) return 0;
     if (a->rank && memcmp(a->shape, b->shape, a->rank * sizeof *a->shape)) return 0;
+    if (a->op == NTI_OP_CONSTANT && p->storage != q->storage && memcmp(p->storage, q->storage, nt_bytes(&p->pub))) return 0;
     return !a->inputs || !memcmp(g->operand + a->first, g->operand + b->first, a->inputs * sizeof *g->operand);
 }
 
@@ -10263,10 +10271,10 @@ typedef struct nti_cost { size_t freed, grown; } nti_cost;
 static nti_cost nti_step_cost(const nti_order_room *r, const uint64_t *done, int32_t k) {
     nti_cost c = { 0, r->bytes[k] };
     for (int32_t e = r->source_start[k]; e < r->source_start[k + 1]; e++) {
-        int32_t s = r->source[e], u = r->use_start[s], end = r->use_start[s + 1];
+        int32_t s = r->source[e], u = r->use_start[s + 1], first = r->use_start[s];
         if (r->pinned[s]) continue;
-        while (u < end && (r->use[u] == k || NTI_DONE(done, r->use[u]))) u++;
-        if (u < end) continue;
+        while (u > first && (r->use[u - 1] == k || NTI_DONE(done, r->use[u - 1]))) u--; // from behind: late readers are seldom done
+        if (u > first) continue;
         if (r->in_place[e] && c.grown) c.grown = 0;
         else c.freed += r->bytes[s];
     }
@@ -11053,7 +11061,7 @@ static nt_program *nti_compile(nt_tape *t, const nti_compile_job *job) {
     int ok = nti_compile_passes(&g, &s, job);
     size_t *constant_at = ok ? (size_t *)nti_graph_room(&g, (size_t)g.count, sizeof *constant_at) : NULL;
     t->temporary = t->low.used - low_before;
-    if (!constant_at) nti_out_of_memory(t, job->name, g.need);
+    if (!constant_at) nti_out_of_memory(t, job->name);
     else if (d->budget && s.peak > d->budget) {
         size_t room = 16384; // names and values of the message only
         nti_carve c = { (char *)nti_graph_room(&g, room, 1), 0 }, measure = { NULL, 0 };
@@ -11085,11 +11093,12 @@ static int nti_compile_valid(nt_tape *t, const char *name, nt_params list, const
 
 static int nti_assigns_valid(nt_tape *t, const char *name, nt_params assigns) {
     if (!nti_compile_valid(t, name, assigns, "assignment")) return 0;
+    uint32_t epoch = ++t->epoch;
     for (int k = 0; k < assigns.count; k++) {
         const nti_node *n = nti_n(assigns.items[k]);
         if (!(nti_row_of(n->op)->flags & NTI_EFFECT)) { nti_fail(t, NT_ERROR_ARGUMENT, "%s: assigns[%d], %v, is not what nt_assign returned", name, k, assigns.items[k]); return 0; }
-        for (int j = 0; j < k; j++)
-            if (nti_n(assigns.items[j])->in[0] == n->in[0]) { nti_fail(t, NT_ERROR_ARGUMENT, "%s: two assignments of one variable, %v", name, &n->in[0]->pub); return 0; }
+        if (n->in[0]->mark == epoch) { nti_fail(t, NT_ERROR_ARGUMENT, "%s: two assignments of one variable, %v", name, &n->in[0]->pub); return 0; }
+        n->in[0]->mark = epoch;
     }
     return 1;
 }
@@ -11136,6 +11145,7 @@ static void nti_run_instruction(nt_program *p, nti_instruction *n) {
     nti_tiles tiles = { n, 0, p->owner->scratch };
     c->out.data = nti_resolve(p, &n->out);
     for (int k = 0; k < c->inputs; k++) c->in[k].data = nti_resolve(p, &n->in[k]);
+    if (!nti_view_size(&c->out)) return;
     c->shared = tiles.scratch + n->shared;
     for (tiles.phase = 0; tiles.phase < c->plan.phases; tiles.phase++) {
         int64_t count = c->plan.tiles[tiles.phase];
@@ -11223,7 +11233,7 @@ NT_API nt_status nt_write(nt_tensor *x, const void *data) {
     if (bytes && !data) return nti_fail(x->tape, NT_ERROR_ARGUMENT, "nt_write: %v takes %zu bytes, data is NULL", x, bytes);
     if (nti_needs_storage(n) || (n->bound && !n->storage && bytes)) {
         n->storage = nti_high(x->tape, NTI_PLAIN, NTI_FOR_INPUT, bytes);
-        if (!n->storage) return nti_out_of_memory(x->tape, "nt_write", nti_total(x->tape->low.used + nti_high_after(x->tape->high.used, bytes)));
+        if (!n->storage) return nti_out_of_memory(x->tape, "nt_write");
         n->storage_serial = x->tape->serial;
     }
     n->bound = NULL, n->written = 1;
@@ -11261,7 +11271,7 @@ NT_API nt_params nt_freeze(nt_tape *t, nt_params params, const void *const *poin
     uint64_t serial = t ? t->serial : 0;
     if (!t || t->sticky || !nti_compile_valid(t, "nt_freeze", params, "parameter") || params.count < 1) return none;
     p.items = (nt_tensor **)nti_high(t, NTI_PLAIN, NTI_FOR_OBJECT, (size_t)params.count * sizeof *p.items), p.count = params.count;
-    if (!p.items) { nti_sticky(t, NT_ERROR_MEMORY, "nt_freeze: the tape needs at least %zu bytes in all", nti_needed(t, 0, (size_t)params.count * sizeof *p.items + 64)); return none; }
+    if (!p.items) { nti_no_room(t, "nt_freeze"); return none; }
     for (int k = 0; k < params.count && !t->sticky; k++) p.items[k] = nti_freeze_one(params.items[k], pointers != NULL, pointers ? pointers[k] : nt_data(params.items[k]));
     if (!t->sticky) return p;
     nti_high_rewind(t, serial, 1);
@@ -11422,7 +11432,7 @@ NT_API void nt_print(nt_tensor *x) {
     nti_put_tensor(&o, x);
     uint64_t serial = t->serial;
     char *data = (char *)nti_high(t, NTI_PLAIN, NTI_FOR_OBJECT, nt_bytes(x) + 1);
-    nt_status status = data ? nt_eval(x, data) : nti_out_of_memory(t, "nt_print", nti_total(t->low.used + t->high.used + nt_bytes(x) + 128));
+    nt_status status = data ? nt_eval(x, data) : nti_out_of_memory(t, "nt_print");
     fputs(head, stdout);
     fputs(" ", stdout);
     if (status == NT_OK) nti_print_values(x, data);
@@ -11553,7 +11563,7 @@ static nt_layer *nti_layer_new(nt_tape *t, const char *name, int kind, int steps
     size_t head = nti_round_up(sizeof(nt_layer), sizeof(void *)), bytes = head + (size_t)steps * (2 * sizeof(void *) + sizeof(int));
     nt_layer *l = (nt_layer *)nti_high(t, NTI_LAYER, NTI_FOR_OBJECT, bytes);
     if (!l) {
-        nti_sticky(t, NT_ERROR_MEMORY, "%s: the tape needs at least %zu bytes in all, it had %zu", name, nti_needed(t, 0, bytes + 64), t->desc.memory_size);
+        nti_no_room(t, name);
         return NULL;
     }
     l->tape = t, l->row = kind < 0 ? NULL : &nti_layer_rows[kind], l->steps = steps;
@@ -11746,7 +11756,7 @@ static nt_tensor *nti_apply_steps(const nt_layer *net, nt_tensor *x, const nt_ap
     nti_application a = { d->train, NULL, NULL };
     int level = 0;
     nt_tensor **kept = (nt_tensor **)nti_low(t, (size_t)(net->depth + 1) * sizeof *kept);
-    if (!kept) return nti_record_memory(t, NTI_OP_ADD, (size_t)(net->depth + 1) * sizeof *kept);
+    if (!kept) return nti_record_memory(t, NTI_OP_ADD);
     for (int k = 0; k < net->steps && x; k++) {
         nt_layer *l = net->step[k];
         if (nti_is_marker(l, NTI_ENTER_RESIDUAL)) { kept[level++] = x; continue; }
@@ -11768,7 +11778,7 @@ static nt_tensor *nti_apply_steps(const nt_layer *net, nt_tensor *x, const nt_ap
 }
 
 static nt_status nti_init_memory(nt_layer *net) {
-    nti_sticky(net->tape, NT_ERROR_MEMORY, "nt_init: the tape needs at least %zu bytes in all, it had %zu", nti_needed(net->tape, 0, 256), net->tape->desc.memory_size);
+    nti_no_room(net->tape, "nt_init");
     return net->tape->status;
 }
 
@@ -11869,7 +11879,7 @@ static double nti_default(double x, double otherwise) { return x == 0 ? otherwis
 static nt_optimizer *nti_optimizer_new(nt_tape *t, const char *name, int kind) {
     if (!t || t->sticky) return NULL;
     nt_optimizer *o = (nt_optimizer *)nti_high(t, NTI_OPTIMIZER, NTI_FOR_OBJECT, sizeof *o);
-    if (!o) nti_sticky(t, NT_ERROR_MEMORY, "%s: the tape needs at least %zu bytes in all, it had %zu", name, nti_needed(t, 0, sizeof *o + 64), t->desc.memory_size);
+    if (!o) nti_no_room(t, name);
     else o->tape = t, o->kind = kind;
     return o;
 }
@@ -11920,6 +11930,7 @@ NT_API nt_optimizer *nt_adam(nt_tape *t, const nt_adam_desc *desc) {
 NT_API nt_optimizer *nt_multi_steps_with(nt_optimizer *inner, const nt_multi_steps_desc *desc) {
     if (!inner || !desc || inner->tape->sticky) return NULL;
     if (desc->k < 1) { nti_sticky(inner->tape, NT_ERROR_ARGUMENT, "nt_multi_steps: k is %d; a window has 1 or more micro-batches", desc->k); return NULL; }
+    if (inner->multi.k) { nti_sticky(inner->tape, NT_ERROR_ARGUMENT, "nt_multi_steps of nt_multi_steps: one window is enough; its k is the product"); return NULL; }
     if ((unsigned)desc->skip > NT_SKIP_LARGE) { nti_sticky(inner->tape, NT_ERROR_ARGUMENT, "nt_multi_steps: .skip is %d, not one of nt_skip", (int)desc->skip); return NULL; }
     nt_optimizer *o = nti_optimizer_new(inner->tape, "nt_multi_steps", inner->kind);
     if (!o) return NULL;
@@ -12051,7 +12062,7 @@ static int nti_record_effects(nti_recipe *r) { // 0 after an error
     if (!r->effects.items || !r->updates.items || !nti_record_skips(r)) return 0;
     for (int k = 0; k < n; k++) {
         nti_slot *s = nti_slot_of(o, r->params.items[k]);
-        if (!s) { nti_sticky(o->tape, NT_ERROR_MEMORY, "%s: the optimizer's state for %v: the tape needs at least %zu bytes in all, it had %zu", r->name, r->params.items[k], nti_needed(o->tape, 0, nt_bytes(r->params.items[k]) + 192), o->tape->desc.memory_size); return 0; }
+        if (!s) { nti_no_room(o->tape, r->name); return 0; }
         if (!o->multi.k) r->effects.items[k] = nti_record_update(o, s, r->gradients.items[k]);
         else {
             nt_tensor *in[2];
@@ -12086,7 +12097,7 @@ static nt_program *nti_compile_recipe(nti_recipe *r, const nt_compile_desc *desc
     job.name = r->name, job.desc = desc, job.outputs = nti_list(outputs, n), job.effects = r->effects;
     if (r->weight) outputs[n - 1] = r->weight; // a skip condition may ride on it
     nti_step *s = nti_step_new(r);
-    if (!s) { nti_out_of_memory(t, r->name, nti_needed(t, 0, sizeof *s + 64)); return NULL; }
+    if (!s) { nti_out_of_memory(t, r->name); return NULL; }
     nt_program *p = nti_compile(t, &job);
     if (!p) return NULL;
     p->step = s;
@@ -12201,7 +12212,7 @@ NT_API nt_program *nt_compile_step(nt_tensor *loss, nt_optimizer *optimizer, con
             r.loss = nti_check_finite(loss, HUGE_VAL);
             r.gradients = nti_finish_list(t, r.gradients, r.params);
             if (reached && r.loss && r.gradients.count) p = nti_compile_recipe(&r, desc);
-            else if (!t->sticky) nti_out_of_memory(t, r.name, nti_needed(t, 4096, 0));
+            else if (!t->sticky) nti_out_of_memory(t, r.name);
         }
         if (p) nti_report_unreached(p, &r, reached);
     }
@@ -12363,7 +12374,7 @@ NT_API nt_status nt_set_learning_rate(nt_program *step, double rate) {
 // From the tape, for which the section uses nothing but nti_file_alloc and nti_file_free, in stack order within a file.
 static void *nti_file_memory(nt_tape *t, const char *name, size_t bytes) {
     void *p = nti_file_alloc(t, bytes);
-    if (!p) nti_out_of_memory(t, name, nti_needed(t, 0, bytes + sizeof(nti_object)));
+    if (!p) nti_out_of_memory(t, name);
     return p;
 }
 

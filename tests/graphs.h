@@ -531,7 +531,7 @@ static nt_tensor *graph_image(graph *g, nt_tensor *x) {
     if (!nt_size(x)) return NULL;
     if (x->rank == 2) x = nt_reshape(x, NT_SHAPE(1, x->shape[0], x->shape[1], 1));
     else if (x->rank == 3) x = pick(&g->d, 2) ? nt_expand_dims(x, 0) : nt_expand_dims(x, 3);
-    if (x->rank != 4 || x->shape[3] > 16) return NULL;
+    if (!x || x->rank != 4 || x->shape[3] > 16) return NULL;
     nt_pool_desc pool;
     nt_conv_desc conv;
     memset(&pool, 0, sizeof pool), memset(&conv, 0, sizeof conv);
@@ -552,6 +552,7 @@ static nt_tensor *graph_image(graph *g, nt_tensor *x) {
 static nt_tensor *graph_against_itself(graph *g, nt_tensor *x) {
     if (!x->rank || !nt_size(x)) return NULL;
     x = nt_tanh(x);
+    if (!x) return NULL;
     if (x->rank == 2 && x->shape[0] == x->shape[1] && pick(&g->d, 2)) return nt_sub(x, nt_swap_axes(x, 0, 1));
     if (x->rank == 2 && pick(&g->d, 3) == 0) return nt_sin(nt_swap_axes(x, 0, 1));
     int64_t at = pick(&g->d, (int)x->shape[0]);
@@ -601,12 +602,14 @@ TAP_UNUSED static void graph_targets(graph *g) {
     for (int k = 0; k < g->variables && !g->assigns; k++) { // a swap
         nt_tensor *b = g->variable[k];
         if (b != a && nti_same_shape(a, b)) g->assign[g->assigns++] = nt_assign(a, b), g->assign[g->assigns++] = nt_assign(b, a);
+        if (nt_error(g->t)) return; // no memory
     }
     for (int k = 0; k < g->variables && g->assigns < GRAPH_ASSIGNS; k++) {
         nt_tensor *v = g->variable[k];
         int taken = pick(&g->d, 2);
         for (int j = 0; j < g->assigns; j++) taken |= nti_n(g->assign[j])->in[0] == nti_n(v);
         if (!taken) g->assign[g->assigns++] = nt_assign(v, pick(&g->d, 6) ? graph_like(g, v) : v->rank == 2 && v->shape[0] == v->shape[1] ? nt_swap_axes(v, 0, 1) : nt_sin(v));
+        if (nt_error(g->t)) return;
     }
     if (g->assigns && pick(&g->d, 4) == 0) g->output[0] = g->assign[0]; // stands for the value
 }
@@ -615,8 +618,8 @@ TAP_UNUSED static void graph_targets(graph *g) {
 TAP_UNUSED static void graph_make(graph *g, nt_tape *t, uint64_t seed, int steps, int widest, int64_t most, int smooth) {
     memset(g, 0, sizeof *g);
     g->t = t, g->d.state = seed * 0x2545f4914f6cdd1du + 1, g->widest = widest, g->most = most, g->smooth = smooth;
-    for (int k = 0; k < 3 || !g->count; k++) graph_leaf(g, graph_shape(g, 1 + pick(&g->d, 4)));
+    for (int k = 0; (k < 3 || !g->count) && !nt_error(t); k++) graph_leaf(g, graph_shape(g, 1 + pick(&g->d, 4)));
     for (int k = 0; k < steps && !nt_error(t); k++) graph_step(g);
-    graph_targets(g);
+    if (!nt_error(t)) graph_targets(g);
 }
 #endif
