@@ -1,5 +1,5 @@
-// nttrain.h: trains neural networks, linearizes them and computes their infinite-width kernels, inside a memory budget
-// that the host sets and the library proves before the first number is computed. One file, C99 and C++11.
+// nttrain.h: trains neural networks inside a memory budget that the host sets and the library proves before the first
+// number is computed. One file, C99 and C++11.
 //
 // Do this in one C or C++ file, and include the header alone everywhere else:
 //
@@ -45,6 +45,7 @@
 //                 >>layers  >>optimizers  >>files
 //
 // Licence: public domain or MIT-0, at your choice; see the end of the file.
+// clang-format off: the public section is laid out by hand
 #ifndef NTI_PASS
 #ifndef NTTRAIN_H
 #define NTTRAIN_H
@@ -53,7 +54,8 @@
 // ---------------------------------------------------------------------------------------------------------------------
 // Define these before the include where the implementation is compiled. None of them changes a public struct.
 //
-//     NT_API                   linkage of public functions (default: extern; NTTRAIN_STATIC makes them static)
+//     NT_API                   linkage of public functions (default: extern; NTTRAIN_STATIC makes them static, for a file that has
+//                              the implementation as well)
 //     NT_ASSERT(condition)     checks of the library's own invariants; never of your input (default: none)
 //     NTTRAIN_NO_STDIO         no <stdio.h>: nt_print, nt_report_print and files by path go; nt_io hooks stay
 //     NTTRAIN_NO_MALLOC        no <stdlib.h>: a tape needs memory or an allocator
@@ -341,7 +343,7 @@ NT_API nt_tensor *nt_round(nt_tensor *x);      // half to even
 NT_API nt_tensor *nt_scale(nt_tensor *x, double factor);
 NT_API nt_tensor *nt_add_scalar(nt_tensor *x, double number);
 NT_API nt_tensor *nt_pow_scalar(nt_tensor *x, double exponent);
-NT_API nt_tensor *nt_clamp(nt_tensor *x, double low, double high); // derivative 0 outside and at the ends
+NT_API nt_tensor *nt_clamp(nt_tensor *x, double low, double high); // derivative 1/2 at the ends, as those of maximum and minimum
 NT_API nt_tensor *nt_is_finite(nt_tensor *x);  // bool
 NT_API nt_tensor *nt_is_nan(nt_tensor *x);     // bool
 NT_API nt_tensor *nt_stop_gradient(nt_tensor *x); // x with derivative zero
@@ -528,7 +530,7 @@ NT_API nt_params nt_jvp(nt_params outputs, nt_params inputs, nt_params tangents)
 // ---------------------------------------------------------------------------------------------------------------------
 typedef struct nt_compile_desc {
     size_t budget;             // scratch bytes of this program; 0: what the tape has left
-    nt_program *share_scratch; // use this program's scratch: outputs are valid until either runs again
+    nt_program *share_scratch; // use this program's scratch: outputs are valid until either runs again. NULL, also from a compile that failed: own scratch
     size_t scratch_min;        // reserve at least this much, so that larger programs can share it
     nt_params assigns;         // nt_compile and nt_compile_many: assignments (nt_assign) that a run performs
     // nt_compile_step only:
@@ -748,11 +750,19 @@ typedef struct nt_file_data { const char *name; nt_dtype dtype; nt_shape shape; 
 NT_API nt_status nt_safetensors_write(nt_tape *t, nt_io io, int count, const nt_file_data *entries);
 NT_API nt_status nt_npy_write(nt_tape *t, nt_io io, nt_dtype dtype, nt_shape shape, const void *data);
 NT_API nt_status nt_npz_write(nt_tape *t, nt_io io, int count, const nt_file_data *entries);         // stored, not deflated
+
+// Parameters by their names. nt_file_load fills variables (of nt_parameters, say) from the arrays of the same names and shapes,
+// converted to their dtypes; all are compared before the first is changed, more arrays in the file do not matter. The savers write
+// them as nt_npz_write and nt_safetensors_write do: nt_npz_save(t, nt_io_open(t, "net.npz", "wb"), nt_parameters(net)).
+NT_API nt_status nt_file_load(nt_file *file, nt_params params);
+NT_API nt_status nt_npz_save(nt_tape *t, nt_io io, nt_params params);
+NT_API nt_status nt_safetensors_save(nt_tape *t, nt_io io, nt_params params);
 #endif // NTTRAIN_NO_FILES
 #ifdef __cplusplus
 } // extern "C"
 #endif
 #endif // NTTRAIN_H
+// clang-format on
 
 // The implementation is compiled once, however often this file is included behind NTTRAIN_IMPLEMENTATION.
 #if defined(NTTRAIN_IMPLEMENTATION) && !defined(NTI_IMPLEMENTED)
@@ -905,8 +915,10 @@ static void nti_format(nti_text *o, const char *f, ...) {
 // ---------------------------------------------------------------------------------------------------------------------
 #define NTI_ALIGN ((size_t)64)      // of variables, scratch and everything in it: a cache line, the widest vector
 #define NTI_BASE_SLACK (NTI_ALIGN - 1) // charged for the array's own alignment at every address, so that totals hold anywhere
+#ifndef NTI_BLOCK_LOW // what is asked of an allocator at least; tests make them small
 #define NTI_BLOCK_LOW ((size_t)65536)
 #define NTI_BLOCK_HIGH ((size_t)16384)
+#endif
 
 static size_t nti_round_up(size_t x, size_t multiple) { return (x + multiple - 1) / multiple * multiple; }
 
@@ -1019,15 +1031,13 @@ static int nti_end_after(const nti_end *e, size_t bytes, size_t align, int high,
 
 static void *nti_end_allocate(nt_tape *t, int high, size_t bytes, size_t align) {
     nti_end *e = high ? &t->high : &t->low;
-    size_t after;
-    t->wanted = SIZE_MAX / 4;
-    if (!nti_end_after(e, bytes, align, high, &after)) return NULL;
-    t->wanted = after + (high ? t->low.used : t->high.used);
+    size_t after, other = high ? t->low.used : t->high.used;
+    if (!nti_end_after(e, bytes, align, high, &after)) { t->wanted = SIZE_MAX / 4; return NULL; }
     if (t->base) {
-        if (t->wanted > t->capacity) return NULL;
+        if (after > t->capacity || t->capacity - after < other) { t->wanted = after + other; return NULL; }
     } else if (!e->block || after - e->block->start > e->block->capacity) {
         nti_block *b = nti_block_new(&t->desc, e->used, after - e->used, high ? NTI_BLOCK_HIGH : NTI_BLOCK_LOW);
-        if (!b) return NULL;
+        if (!b) { t->wanted = after + other; return NULL; }
         b->previous = e->block, e->block = b;
     }
     e->used = after;
@@ -1066,7 +1076,7 @@ static void *nti_temporary(nt_tape *t, size_t count, size_t size) {
     return nti_end_allocate(t, 0, count * size + (count == 0), 16);
 }
 
-// An object at the high end, zeroed, with its header in front.
+// An object at the high end, zeroed unless it is scratch, with its header in front.
 static void *nti_high(nt_tape *t, nti_kind kind, nti_purpose purpose, size_t bytes) {
     size_t head = nti_round_up(sizeof(nti_object), NTI_ALIGN), before = t->high.used;
     size_t align = kind == NTI_SCRATCH || purpose == NTI_FOR_INPUT || purpose == NTI_FOR_VARIABLE || kind == NTI_PROGRAM ? NTI_ALIGN : 16;
@@ -1078,13 +1088,17 @@ static void *nti_high(nt_tape *t, nti_kind kind, nti_purpose purpose, size_t byt
     o->previous = t->objects, o->serial = ++t->serial, o->bytes = t->high.used - before;
     o->purpose = (uint8_t)purpose, o->kind = (uint8_t)kind;
     t->objects = o;
-    memset(p + head, 0, bytes);
+    if (kind != NTI_SCRATCH) memset(p + head, 0, bytes);
     return p + head;
 }
+
+// What the high end will be after an aligned object of this many bytes: the arithmetic of nti_high.
+static size_t nti_high_after(size_t used, size_t bytes) { return nti_round_up(used + nti_round_up(sizeof(nti_object), NTI_ALIGN) + bytes, NTI_ALIGN); }
 
 static nti_object *nti_object_of(const void *p) { return (nti_object *)(void *)((char *)(uintptr_t)p - nti_round_up(sizeof(nti_object), 16)); }
 static void *nti_object_body(nti_object *o) { return (char *)o + nti_round_up(sizeof(nti_object), 16); }
 
+#if !defined(NTTRAIN_NO_FILES)
 // Gives back an object that nothing refers to any more; its bytes return when everything newer has gone too.
 static void nti_high_release(nt_tape *t, void *p) {
     nti_object_of(p)->kind = NTI_RELEASED;
@@ -1097,6 +1111,7 @@ static void nti_high_release(nt_tape *t, void *p) {
 
 static void *nti_file_alloc(nt_tape *t, size_t bytes) { return nti_high(t, NTI_PLAIN, NTI_FOR_OBJECT, bytes); }
 static void nti_file_free(nt_tape *t, void *p, size_t bytes) { (void)bytes, nti_high_release(t, p); }
+#endif
 
 NT_API size_t nt_tape_size_min(void) { return nti_total(nti_round_up(sizeof(nt_tape), NTI_ALIGN)); }
 // >>evaluator
@@ -1184,8 +1199,8 @@ static int64_t nti_count(int rank, const int64_t *shape) {
 NT_API nt_shape nt_shape_make(int rank, const int64_t *sizes) {
     nt_shape s;
     memset(&s, 0, sizeof s);
-    s.rank = rank;
-    for (int k = 0; k < rank && k < NT_MAX_RANK; k++) s.size[k] = sizes[k];
+    s.rank = sizes || rank <= 0 ? rank : -1; // no sizes: a shape that every call refuses
+    for (int k = 0; k < s.rank && k < NT_MAX_RANK; k++) s.size[k] = sizes[k];
     return s;
 }
 
@@ -1228,7 +1243,7 @@ NT_API nt_tape *nt_tape_open(const nt_tape_desc *desc) {
     if (desc) t.desc = *desc;
     nt_tape_desc *d = &t.desc;
     if (!d->memory && (!d->allocator.allocate) != (!d->allocator.release)) return NULL;
-    if (d->parallel.max_workers < 0 || (d->parallel.max_workers > 0 && !d->parallel.for_each)) return NULL;
+    if (d->parallel.max_workers < 0 || d->parallel.max_workers > 65536 || (d->parallel.max_workers > 0 && !d->parallel.for_each)) return NULL;
     t.isa = nti_isa_choose(d->isa);
     if (!t.isa) return NULL;
     if (d->memory) {
@@ -1292,7 +1307,7 @@ static void nti_forget_name(nti_node *n, uint64_t serial) {
 }
 
 NT_API void nt_rewind(nt_tape *t, nt_marker mark) {
-    if (!t || mark.serial > t->serial) return;
+    if (!t || mark.serial > t->serial || mark.low < nti_round_up(sizeof(nt_tape), NTI_ALIGN)) return; // no mark of this tape
     nti_drop_nodes(t, mark.serial);
     for (nti_node *n = t->last; n; n = n->previous) nti_forget_name(n, mark.serial);
     if (mark.low < t->low.used) nti_low_rewind(t, mark.low); // nt_forget_nodes may have gone further back
@@ -1565,7 +1580,7 @@ static void nti_sha1_end(nti_sha1 *s) {
 static uint32_t nti_flax_number(const char *path, uint32_t count) {
     nti_sha1 s;
     nti_sha1_begin(&s);
-    for (; *path; path++)
+    for (; path && *path; path++)
         if (*path != '/')
             nti_sha1_put(&s, (unsigned char)*path);
     for (int k = 24; k >= 0; k -= 8)
@@ -6921,6 +6936,7 @@ static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *wo
 // sections above. Columns: identifier, public name, operands, flags, linear operands, map, sample range, infer, view, plan,
 // eval, cost, partial, jvp, vjp, decompose, sample (only with NTTRAIN_TESTS).
 // ---------------------------------------------------------------------------------------------------------------------
+// clang-format off
 #define NTI_F (NTI_STRIDED | NTI_IN_PLACE)
 #define NTI_FI (NTI_F | NTI_INTEGER)
 #define NTI_CONSTANT_MAP (NTI_F | NTI_NO_GRADIENT)
@@ -7099,6 +7115,7 @@ static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *wo
     X(UPDATE, "update", -1, NTI_EFFECT | NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_assign, NULL, nti_plan_update, nti_eval_update, nti_cost_update, NULL, \
       NULL, NULL, NULL, nti_sample_effect)
 
+// clang-format on
 #define NTI_ROW_ENUM(ID, ...) NTI_OP_##ID,
 enum { NTI_ROWS(NTI_ROW_ENUM) NTI_OP_COUNT };
 NT_API nt_tensor *nt_name(nt_tensor *x, const char *name) {
@@ -7146,6 +7163,7 @@ static nt_tensor *nti_leaf(nt_tape *t, int op, const char *name, nt_dtype dtype,
         if (n->storage) n->storage_serial = t->serial;
     }
     if (!n || (storage && !n->storage)) {
+        if (!n && storage) t->wanted = t->low.used + nti_high_after(t->wanted - t->low.used, storage); // name what both take
         nti_no_room(t, name);
         return NULL;
     }
@@ -7361,7 +7379,10 @@ NT_API nt_tensor *nt_clamp(nt_tensor *x, double low, double high) {
 
 // Compositions.
 NT_API nt_tensor *nt_relu6(nt_tensor *x) { return nt_clamp(x, 0, 6); }
-NT_API nt_tensor *nt_hard_tanh(nt_tensor *x) { return nt_clamp(x, -1, 1); }
+NT_API nt_tensor *nt_hard_tanh(nt_tensor *x) { // derivative 1 at the ends, as JAX's
+    nt_tensor *one = nti_alive(x) ? nt_full_like(x, 1) : NULL, *least = nt_neg(one);
+    return nt_select(nt_greater(x, one), one, nt_select(nt_less(x, least), least, x));
+}
 NT_API nt_tensor *nt_hard_sigmoid(nt_tensor *x) { return nt_scale(nt_relu6(nt_add_scalar(x, 3)), 1.0 / 6); }
 NT_API nt_tensor *nt_hard_silu(nt_tensor *x) { return nt_mul(x, nt_hard_sigmoid(x)); }
 NT_API nt_tensor *nt_selu(nt_tensor *x) { return nt_scale(nt_elu(x, 1.6732632423543772848170429916717), 1.0507009873554804934193349852946); }
@@ -7494,6 +7515,9 @@ static int nti_conv_attributes(nt_tape *t, const char *name, int d, const int64_
         if (bad) break;
         if (c.padding == NT_EXPLICIT) a[3] = c.pad[k][0], a[4] = c.pad[k][1];
         else if (c.padding != NT_VALID) nti_same_padding(x[k], window[k], a[0], a[1], &a[3], &a[4]);
+        if (window[k] == 1) a[1] = 1; // a dilation that nobody sees, a stride behind the only window: kernels loop over both
+        int64_t spare = x[k] + a[3] + a[4] - (window[k] - 1) * a[1];
+        if (a[0] >= spare) a[0] = spare > 1 ? spare : 1;
     }
     if (bad) nti_sticky(t, NT_ERROR_ARGUMENT, "%s: strides, dilations and groups are positive, padding is one of nt_padding", name);
     return !bad;
@@ -8591,7 +8615,9 @@ NTI_PARTIAL(pow_scalar) {
 NTI_PARTIAL(clamp) {
     NTI_IGNORE;
     const double *d = nti_n(y)->d;
-    return nti_where(nt_logical_and(nt_greater(x[0], nt_full_like(y, d[0])), nt_less(x[0], nt_full_like(y, d[1]))), 1, 0, y);
+    nt_tensor *low = nt_full_like(y, d[0]), *high = nt_full_like(y, d[1]); // shared at the ends, as by maximum and minimum
+    nt_tensor *end = nti_where(nt_logical_or(nt_equal(x[0], low), nt_equal(x[0], high)), 0.5, 0, y);
+    return nt_select(nt_logical_and(nt_greater(x[0], low), nt_less(x[0], high)), nt_full_like(y, 1), end);
 }
 
 static nt_tensor *nti_relu_mask(nt_tensor *y, nt_tensor *g) { return nti_record2(NTI_OP_RELU_GRAD, y, g); } // needs the output only
@@ -9810,9 +9836,29 @@ typedef struct nti_graph {
     int32_t *work, works;    // value of instruction k; -1: the barrier between checks and effects
     int32_t *slot;           // instruction of a value, or -1
     int32_t *pre, *pre_start;
+    int full;                // a temporary found no room
 } nti_graph;
 
-static void *nti_graph_room(nti_graph *g, size_t count, size_t size) { return nti_temporary(g->tape, count, size); }
+// Temporaries. After a failure all others fail, too: the message names what the first would have needed.
+static void *nti_graph_room(nti_graph *g, size_t count, size_t size) {
+    void *p = g->full ? NULL : nti_temporary(g->tape, count, size);
+    g->full = !p;
+    return p;
+}
+
+// Several arrays at once: *to of each, `count` elements of `size` bytes. One request, so that a message names what a pass takes.
+typedef struct nti_want { void *to; size_t count, size; } nti_want;
+
+static int nti_graph_rooms(nti_graph *g, const nti_want *want, int n) {
+    size_t bytes = 0;
+    for (int k = 0; k < n; k++) bytes += nti_round_up(want[k].count * want[k].size, 16);
+    char *p = (char *)nti_graph_room(g, bytes, 1);
+    for (int k = 0; p && k < n; k++) {
+        memcpy(want[k].to, &p, sizeof p);
+        p += nti_round_up(want[k].count * want[k].size, 16);
+    }
+    return p != NULL;
+}
 
 // Pass 1: everything that the targets need, leaves first, in recording order.
 static int nti_pass_collect(nti_graph *g, const nt_params *outputs, const nt_params *effects) {
@@ -9834,11 +9880,10 @@ static int nti_pass_collect(nti_graph *g, const nt_params *outputs, const nt_par
     size_t copies = operands + (size_t)outputs->count, capacity = count + (copies < count ? copies : count);
     if (capacity > INT32_MAX / 4) return 0;
     g->capacity = (int32_t)capacity, g->operand_capacity = (int32_t)(3 * operands + (size_t)(outputs->count + effects->count));
-    g->value = (nti_value *)nti_graph_room(g, capacity, sizeof *g->value);
-    g->operand = (int32_t *)nti_graph_room(g, (size_t)g->operand_capacity, sizeof *g->operand);
-    g->target = (int32_t *)nti_graph_room(g, (size_t)(outputs->count + effects->count), sizeof *g->target);
-    if (!g->value || !g->operand || !g->target) return 0;
-    return 1;
+    const nti_want want[] = { { &g->value, capacity, sizeof *g->value },
+                              { &g->operand, (size_t)g->operand_capacity, sizeof *g->operand },
+                              { &g->target, (size_t)(outputs->count + effects->count), sizeof *g->target } };
+    return nti_graph_rooms(g, want, 3);
 }
 
 static int32_t nti_graph_add(nti_graph *g, const nti_node *n) {
@@ -9906,8 +9951,9 @@ static int32_t nti_same_value(const nti_graph *g, const int32_t *same, int32_t i
 static int nti_pass_merge(nti_graph *g) {
     size_t size = 16;
     while (size < 2 * (size_t)g->count) size *= 2;
-    int32_t *table = (int32_t *)nti_graph_room(g, size, sizeof *table), *same = (int32_t *)nti_graph_room(g, (size_t)g->count, sizeof *same);
-    if (!table || !same) return 0;
+    int32_t *table, *same;
+    const nti_want want[] = { { &table, size, sizeof *table }, { &same, (size_t)g->count, sizeof *same } };
+    if (!nti_graph_rooms(g, want, 2)) return 0;
     memset(table, 0xff, size * sizeof *table);
     for (int32_t i = 0; i < g->count; i++) {
         nti_value *v = &g->value[i];
@@ -10075,10 +10121,11 @@ static void nti_edges(nti_graph *g, const int32_t *writer, int32_t barrier, int3
 
 static int nti_pass_link(nti_graph *g) {
     int32_t checks = 0, effects = 0, barrier = -1;
-    g->slot = (int32_t *)nti_graph_room(g, (size_t)g->count, sizeof *g->slot);
-    g->work = (int32_t *)nti_graph_room(g, (size_t)g->count + 1, sizeof *g->work);
-    int32_t *writer = (int32_t *)nti_graph_room(g, (size_t)g->count, sizeof *writer);
-    if (!g->slot || !g->work || !writer) return 0;
+    int32_t *writer, *count;
+    size_t n = (size_t)g->count + 1;
+    const nti_want want[] = { { &g->slot, n, sizeof *g->slot }, { &g->work, n, sizeof *g->work }, { &g->pre_start, n + 1, sizeof *g->pre_start },
+                              { &writer, n, sizeof *writer }, { &count, n, sizeof *count } };
+    if (!nti_graph_rooms(g, want, 5)) return 0;
     for (int32_t i = 0; i < g->count; i++) {
         const nti_value *v = &g->value[i];
         g->slot[i] = writer[i] = -1;
@@ -10093,9 +10140,6 @@ static int nti_pass_link(nti_graph *g) {
         for (int j = 0; j < v->inputs + v->accumulate; j++)
             if (nti_effect_writes(v, j)) writer[g->value[g->operand[v->first + j]].root] = k;
     }
-    int32_t *count = (int32_t *)nti_graph_room(g, (size_t)g->works, sizeof *count);
-    g->pre_start = (int32_t *)nti_graph_room(g, (size_t)g->works + 1, sizeof *g->pre_start);
-    if (!count || !g->pre_start) return 0;
     memset(count, 0, (size_t)g->works * sizeof *count);
     nti_edges(g, writer, barrier, count, NULL);
     g->pre_start[0] = 0;
@@ -10238,12 +10282,13 @@ static void nti_order_turn(int32_t n, const int32_t *from_start, const int32_t *
 static int nti_order_prepare(nti_graph *g, nti_order_room *r) {
     size_t n = (size_t)g->works;
     r->g = g, r->least = 0;
-    int32_t *start = (int32_t *)nti_graph_room(g, 3 * (n + 1), sizeof *start), *seen = (int32_t *)nti_graph_room(g, n, sizeof *seen);
-    r->bytes = (size_t *)nti_graph_room(g, n, sizeof *r->bytes), r->transient = (size_t *)nti_graph_room(g, n, sizeof *r->transient);
-    r->pinned = (uint8_t *)nti_graph_room(g, n, 1), r->in_place = (uint8_t *)nti_graph_room(g, (size_t)g->operands, 1);
-    r->use = (int32_t *)nti_graph_room(g, (size_t)g->operands, sizeof *r->use), r->source = (int32_t *)nti_graph_room(g, (size_t)g->operands, sizeof *r->source);
-    r->next = (int32_t *)nti_graph_room(g, (size_t)g->pre_start[n], sizeof *r->next);
-    if (!start || !seen || !r->bytes || !r->transient || !r->pinned || !r->in_place || !r->use || !r->source || !r->next) return 0;
+    size_t operands = (size_t)g->operands;
+    int32_t *start, *seen;
+    const nti_want want[] = { { &start, 3 * (n + 1), sizeof *start }, { &seen, n, sizeof *seen }, { &r->bytes, n, sizeof *r->bytes },
+                              { &r->transient, n, sizeof *r->transient }, { &r->pinned, n, 1 }, { &r->in_place, operands, 1 },
+                              { &r->use, operands, sizeof *r->use }, { &r->source, operands, sizeof *r->source },
+                              { &r->next, (size_t)g->pre_start[n], sizeof *r->next } };
+    if (!nti_graph_rooms(g, want, 9)) return 0;
     r->use_start = start, r->source_start = start + n + 1, r->next_start = start + 2 * (n + 1);
     nti_order_sources(r, seen);
     nti_order_turn(g->works, r->source_start, r->source, r->use_start, r->use);
@@ -10323,8 +10368,9 @@ static int32_t nti_heap_pop(int32_t *heap, int32_t *count, const int64_t *key) {
 // The order of the keys, as far as operands allow; effects as soon as they can: what they free is not needed any more.
 static int nti_order_by_key(nti_graph *g, const nti_order_room *r, const int64_t *key, int32_t *order) {
     int32_t count = 0, waiting = 0;
-    int32_t *heap = (int32_t *)nti_graph_room(g, (size_t)g->works, sizeof *heap), *wait = (int32_t *)nti_graph_room(g, (size_t)g->works, sizeof *wait);
-    if (!heap || !wait) return 0;
+    int32_t *heap, *wait;
+    const nti_want want[] = { { &heap, (size_t)g->works, sizeof *heap }, { &wait, (size_t)g->works, sizeof *wait } };
+    if (!nti_graph_rooms(g, want, 2)) return 0;
     for (int32_t k = 0; k < g->works; k++) {
         wait[k] = g->pre_start[k + 1] - g->pre_start[k];
         if (!wait[k]) nti_heap_push(heap, &waiting, key, k);
@@ -10353,8 +10399,9 @@ static void nti_order_recorded(const nti_order_room *r, int64_t *key) {
 // Keys of the order in which the targets, one after the other, ask for what they need: depth first, the last operand to be
 // made first. Generators and side branches come as late as they can.
 static int nti_order_asked(nti_graph *g, const nti_order_room *r, int64_t *key) {
-    int32_t *stack = (int32_t *)nti_graph_room(g, (size_t)g->works, sizeof *stack), *at = (int32_t *)nti_graph_room(g, (size_t)g->works, sizeof *at), time = 0;
-    if (!stack || !at) return 0;
+    int32_t *stack, *at, time = 0;
+    const nti_want want[] = { { &stack, (size_t)g->works, sizeof *stack }, { &at, (size_t)g->works, sizeof *at } };
+    if (!nti_graph_rooms(g, want, 2)) return 0;
     for (int32_t k = 0; k < g->works; k++) at[k] = -1;
     for (int32_t root = 0; root < g->works; root++) {
         int32_t depth = 0;
@@ -10452,10 +10499,9 @@ static int nti_order_beam(nti_graph *g, nti_order_room *r, int width, size_t lim
     size_t words = ((size_t)g->works + 63) / 64, w = (size_t)width;
     memset(&a, 0, sizeof a);
     a.r = r, a.width = width, a.limit = limit, a.words = words, a.count = 1;
-    a.history = (int32_t *)nti_graph_room(g, (size_t)g->works * w, sizeof *a.history);
-    a.now = (nti_state *)nti_graph_room(g, 2 * w + (size_t)g->works, sizeof *a.now);
-    a.sets = (uint64_t *)nti_graph_room(g, 4 * w * words, sizeof *a.sets);
-    if (!a.history || !a.now || !a.sets) return -1;
+    const nti_want want[] = { { &a.history, (size_t)g->works * w, sizeof *a.history }, { &a.now, 2 * w + (size_t)g->works, sizeof *a.now },
+                              { &a.sets, 4 * w * words, sizeof *a.sets } };
+    if (!nti_graph_rooms(g, want, 3)) return -1;
     a.next = a.now + w, a.trial = a.next + w, a.next_sets = a.sets + 2 * w * words;
     memset(a.now, 0, sizeof *a.now), memset(a.sets, 0, 2 * words * sizeof *a.sets);
     for (int32_t k = 0; k < g->works; k++)
@@ -10483,9 +10529,10 @@ static int nti_beam_affordable(const nti_order_room *r, int width, size_t best) 
 // The best of recording order, the order in which targets ask, and searches of growing width while the work lasts.
 static int nti_order_search(nti_graph *g, nti_order_room *r, int32_t *order, int32_t *other) {
     size_t n = (size_t)g->works, best;
-    uint64_t *done = (uint64_t *)nti_graph_room(g, (n + 63) / 64, sizeof *done);
-    int64_t *key = (int64_t *)nti_graph_room(g, n, sizeof *key);
-    if (!done || !key) return 0;
+    uint64_t *done;
+    int64_t *key;
+    const nti_want want[] = { { &done, (n + 63) / 64, sizeof *done }, { &key, n, sizeof *key } };
+    if (!nti_graph_rooms(g, want, 2)) return 0;
     nti_order_recorded(r, key);
     if (!nti_order_by_key(g, r, key, order)) return 0;
     best = nti_order_peak(r, order, done);
@@ -10507,10 +10554,11 @@ static int nti_order_search(nti_graph *g, nti_order_room *r, int32_t *order, int
 static int nti_pass_order(nti_graph *g, nti_schedule *s) {
     nti_order_room r;
     size_t n = (size_t)g->works;
-    s->order = (int32_t *)nti_graph_room(g, n, sizeof *s->order), s->position = (int32_t *)nti_graph_room(g, n, sizeof *s->position);
+    const nti_want want[] = { { &s->order, n, sizeof *s->order }, { &s->position, n, sizeof *s->position } };
+    if (!nti_graph_rooms(g, want, 2)) return 0;
     size_t low = g->tape->low.used;
     int32_t *other = (int32_t *)nti_graph_room(g, n, sizeof *other);
-    if (!s->order || !s->position || !other || !nti_order_prepare(g, &r) || !nti_order_search(g, &r, s->order, other)) return 0;
+    if (!other || !nti_order_prepare(g, &r) || !nti_order_search(g, &r, s->order, other)) return 0;
     nti_end_rewind(g->tape, &g->tape->low, low);
     s->barrier = g->works;
     for (int32_t p = 0; p < g->works; p++) {
@@ -10523,11 +10571,11 @@ static int nti_pass_order(nti_graph *g, nti_schedule *s) {
 // Buffers: who lies where in time; an operation in place takes its dying operand's buffer ------------------------------------
 
 static int nti_pass_buffers(nti_graph *g, nti_schedule *s) {
-    s->buffer = (nti_buffer *)nti_graph_room(g, 2 * (size_t)g->works, sizeof *s->buffer);
-    s->buffer_of = (int32_t *)nti_graph_room(g, (size_t)g->count, sizeof *s->buffer_of);
-    s->scratch_of = (int32_t *)nti_graph_room(g, (size_t)g->works, sizeof *s->scratch_of);
-    int32_t *last = (int32_t *)nti_graph_room(g, (size_t)g->count, sizeof *last);
-    if (!s->buffer || !s->buffer_of || !s->scratch_of || !last) return 0;
+    int32_t *last;
+    size_t works = (size_t)g->works, count = (size_t)g->count;
+    const nti_want want[] = { { &s->buffer, 2 * works, sizeof *s->buffer }, { &s->buffer_of, count, sizeof *s->buffer_of },
+                              { &s->scratch_of, works, sizeof *s->scratch_of }, { &last, count, sizeof *last } };
+    if (!nti_graph_rooms(g, want, 4)) return 0;
     s->buffers = 0;
     for (int32_t i = 0; i < g->count; i++) s->buffer_of[i] = last[i] = -1;
     for (int32_t p = 0; p < g->works; p++) {
@@ -10720,15 +10768,14 @@ static size_t nti_place_in_time(nti_placing *a, int32_t positions, int32_t *dyin
 }
 
 static int nti_pass_offsets(nti_graph *g, nti_schedule *s) {
-    size_t n = s->buffers ? (size_t)s->buffers : 1, *best = (size_t *)nti_graph_room(g, n, sizeof *best);
-    int32_t *trial = (int32_t *)nti_graph_room(g, n, sizeof *trial), *best_order = (int32_t *)nti_graph_room(g, n, sizeof *best_order);
-    int32_t *dying = (int32_t *)nti_graph_room(g, (size_t)g->works + 1, sizeof *dying);
-    uint8_t *alive = (uint8_t *)nti_graph_room(g, n, 1);
+    size_t n = s->buffers ? (size_t)s->buffers : 1, *best;
+    int32_t *trial, *best_order, *dying;
+    uint8_t *alive;
     nti_placing a;
     a.buffer = s->buffer, a.count = s->buffers;
-    a.order = (int32_t *)nti_graph_room(g, n, sizeof *a.order), a.placed = (int32_t *)nti_graph_room(g, n, sizeof *a.placed);
-    a.offset = (size_t *)nti_graph_room(g, n, sizeof *a.offset);
-    if (!best || !trial || !best_order || !dying || !alive || !a.order || !a.placed || !a.offset || !nti_pass_bound(g, s)) return 0;
+    const nti_want want[] = { { &best, n, sizeof *best }, { &a.offset, n, sizeof *a.offset }, { &a.order, n, sizeof *a.order }, { &a.placed, n, sizeof *a.placed },
+                              { &trial, n, sizeof *trial }, { &best_order, n, sizeof *best_order }, { &dying, (size_t)g->works + 1, sizeof *dying }, { &alive, n, 1 } };
+    if (!nti_graph_rooms(g, want, 8) || !nti_pass_bound(g, s)) return 0;
     a.peak_position = s->peak_position;
     size_t top = nti_place_in_time(&a, g->works + 1, dying, trial, alive);
     memcpy(best, a.offset, (size_t)a.count * sizeof *best);
@@ -10783,6 +10830,7 @@ struct nt_program {
     char *constant;
     char *scratch;
     nt_program *owner;      // of the scratch; itself, or another program
+    const nt_program *last; // owner: who ran in the scratch last
     uint64_t serial, scratch_serial;
     int32_t instructions, outputs, leaves;
     size_t scratch_bytes;
@@ -10965,9 +11013,6 @@ typedef struct nti_compile_job {
     const nt_compile_desc *desc;
 } nti_compile_job;
 
-// What the high end will be after an object of this many bytes: the arithmetic of nti_high.
-static size_t nti_high_after(size_t used, size_t bytes) { return nti_round_up(used + nti_round_up(sizeof(nti_object), NTI_ALIGN) + bytes, NTI_ALIGN); }
-
 static int nti_needs_storage(const nti_node *n) { return n->op == NTI_OP_INPUT && !n->storage && !n->bound && nt_bytes(&n->pub); }
 
 static void nti_put_peak(nti_text *o, const nt_report_info *r) {
@@ -11063,12 +11108,12 @@ static nt_program *nti_compile(nt_tape *t, const nti_compile_job *job) {
     t->temporary = t->low.used - low_before;
     if (!constant_at) nti_out_of_memory(t, job->name);
     else if (d->budget && s.peak > d->budget) {
-        size_t room = 16384; // names and values of the message only
-        nti_carve c = { (char *)nti_graph_room(&g, room, 1), 0 }, measure = { NULL, 0 };
+        nti_carve c = { NULL, 0 }, measure = { NULL, 0 };
         nt_report_info r;
         memset(&r, 0, sizeof r);
         nti_emit_report(&measure, &g, &s, &r);
-        if (c.base && measure.used <= room) nti_emit_report(&c, &g, &s, &r);
+        c.base = (char *)nti_graph_room(&g, measure.used + 1, 1);
+        if (c.base) nti_emit_report(&c, &g, &s, &r); // names and values for the message only
         nti_compile_refused(t, NT_ERROR_BUDGET, job, "of scratch, the least that this plan takes", s.peak, d->budget, &r);
     } else if (d->share_scratch && s.peak > d->share_scratch->owner->scratch_bytes) {
         nti_compile_refused(t, NT_ERROR_BUDGET, job, "of scratch, more than the program has whose scratch it shares (compile the larger first, or give that one .scratch_min)", s.peak, d->share_scratch->owner->scratch_bytes, NULL);
@@ -11184,7 +11229,7 @@ static nt_status nti_run_ready(nt_program *p) {
 }
 
 static nt_status nti_run_all(nt_program *p) {
-    p->failed = NULL, p->ran = 0;
+    p->failed = NULL, p->ran = 0, p->owner->last = p;
     for (int32_t k = 0; k < p->instructions; k++) {
         nti_run_instruction(p, &p->instruction[k]);
         if (p->failed) return nti_data_failed(p);
@@ -11208,7 +11253,8 @@ static nt_status nti_output_valid(const nt_program *p, const char *name, int i) 
     if (!p) return NT_ERROR_ARGUMENT;
     if (p->dead || p->owner->dead) return nti_fail(p->tape, NT_ERROR_STATE, "%s: use after rewind: the program, or the one whose scratch it shares, is gone; compile it again", name);
     if (i < 0 || i >= p->outputs) return nti_fail(p->tape, NT_ERROR_ARGUMENT, "%s: output %d of a program that has %d", name, i, p->outputs);
-    if (!p->ran) return nti_fail(p->tape, NT_ERROR_STATE, "%s: the program has not run yet", name);
+    if (!p->ran) return nti_fail(p->tape, NT_ERROR_STATE, "%s: the program has not run yet, or its last run failed", name);
+    if (p->owner->last != p && p->output[i].bytes) return nti_fail(p->tape, NT_ERROR_STATE, "%s: a program that shares the scratch has run since; run this one again first", name);
     return NT_OK;
 }
 
@@ -11907,24 +11953,26 @@ NT_API nt_optimizer *nt_sgd(nt_tape *t, const nt_sgd_desc *desc) {
     return nti_optimizer_valid(o, "nt_sgd");
 }
 
-NT_API nt_optimizer *nt_adamw(nt_tape *t, const nt_adamw_desc *desc) {
+static nt_optimizer *nti_adam(nt_tape *t, const char *name, const nt_adamw_desc *desc) {
     nt_adamw_desc d;
-    nt_optimizer *o = nti_optimizer_new(t, "nt_adamw", NTI_UPDATE_ADAM);
+    nt_optimizer *o = nti_optimizer_new(t, name, NTI_UPDATE_ADAM);
     if (!o) return NULL;
     memset(&d, 0, sizeof d);
     d.learning_rate = 0.001, d.weight_decay = 1e-4;
     if (desc) d = *desc;
     o->rate = d.learning_rate, o->b1 = nti_default(d.b1, 0.9), o->b2 = nti_default(d.b2, 0.999), o->eps = nti_default(d.eps, 1e-8);
     o->eps_root = d.eps_root, o->decay = d.weight_decay, o->mask = d.mask, o->nesterov = d.nesterov;
-    return nti_optimizer_valid(o, "nt_adamw");
+    return nti_optimizer_valid(o, name);
 }
+
+NT_API nt_optimizer *nt_adamw(nt_tape *t, const nt_adamw_desc *desc) { return nti_adam(t, "nt_adamw", desc); }
 
 NT_API nt_optimizer *nt_adam(nt_tape *t, const nt_adam_desc *desc) {
     nt_adamw_desc d;
     memset(&d, 0, sizeof d);
     d.learning_rate = 0.001;
     if (desc) d.learning_rate = desc->learning_rate, d.b1 = desc->b1, d.b2 = desc->b2, d.eps = desc->eps, d.eps_root = desc->eps_root, d.nesterov = desc->nesterov;
-    return nt_adamw(t, &d);
+    return nti_adam(t, "nt_adam", &d);
 }
 
 NT_API nt_optimizer *nt_multi_steps_with(nt_optimizer *inner, const nt_multi_steps_desc *desc) {
@@ -12095,7 +12143,7 @@ static nt_program *nti_compile_recipe(nti_recipe *r, const nt_compile_desc *desc
     if (r->weight) outputs[n++] = r->weight;
     if (!nti_record_effects(r)) return NULL;
     job.name = r->name, job.desc = desc, job.outputs = nti_list(outputs, n), job.effects = r->effects;
-    if (r->weight) outputs[n - 1] = r->weight; // a skip condition may ride on it
+    if (r->weight && !(outputs[n - 1] = nti_check_finite(r->weight, HUGE_VAL))) return NULL; // a skip condition may ride on it
     nti_step *s = nti_step_new(r);
     if (!s) { nti_out_of_memory(t, r->name); return NULL; }
     nt_program *p = nti_compile(t, &job);
@@ -12203,7 +12251,8 @@ NT_API nt_program *nt_compile_step(nt_tensor *loss, nt_optimizer *optimizer, con
     r.params = nti_trained(loss, desc->params);
     nt_program *p = NULL;
     uint8_t *reached = NULL;
-    if (!r.params.count) nti_fail(t, r.params.items ? NT_ERROR_ARGUMENT : NT_ERROR_MEMORY, "nt_compile_step: the loss reaches no variable that could be trained; apply a layer that nt_init has filled, or name .params");
+    if (!r.params.items) nti_out_of_memory(t, r.name);
+    else if (!r.params.count) nti_fail(t, NT_ERROR_ARGUMENT, "nt_compile_step: the loss reaches no variable that could be trained; apply a layer that nt_init has filled, or name .params");
     else if (nti_step_valid(&r) && nti_counters_of(optimizer)) {
         r.weight = desc->weight ? desc->weight : optimizer->multi.k ? nt_full_like(loss, 1) : NULL;
         if (nti_record_gradients(&r)) {
@@ -12305,7 +12354,7 @@ static nt_status nti_step_run(nt_program *p) {
     nt_status status = nti_run_all(p);
     if (status == NT_NONFINITE) {
         s->counter[NTI_COUNT_MICRO]++;
-        return nti_step_skip(p, m->k && m->skip != NT_SKIP_LOSS ? "a gradient is not finite or too large" : "the loss is not finite (NaN or infinite)");
+        return nti_step_skip(p, m->k && m->skip != NT_SKIP_LOSS ? "a gradient is not finite or too large" : "the loss or its weight is not finite (NaN or infinite)");
     }
     if (status != NT_OK) return status;
     if (!m->k) {
@@ -12314,7 +12363,7 @@ static nt_status nti_step_run(nt_program *p) {
         s->counter[NTI_COUNT_MICRO] = 0;
         return NT_OK;
     }
-    double weight = nti_output_number(p, s->has_loss);
+    double weight = nti_output_number(p, s->has_loss); // finite: it was checked before anything was accumulated
     s->number[NTI_WEIGHT_SUM] += weight;
     if (s->has_loss) s->number[NTI_LOSS_SUM] += weight * nti_output_number(p, 0);
     s->counter[NTI_COUNT_MICRO]++, s->counter[NTI_COUNT_ACCEPTED]++, s->event = NT_ACCUMULATED;
@@ -12348,7 +12397,7 @@ NT_API double nt_learning_rate(const nt_program *step) { return step && step->st
 NT_API double nt_window_loss(const nt_program *step) {
     if (!step || !step->step) return 0;
     const nti_step *s = step->step;
-    return s->counter[NTI_COUNT_ACCEPTED] ? s->number[NTI_LOSS_SUM] / s->number[NTI_WEIGHT_SUM] : s->number[NTI_WINDOW_LOSS];
+    return s->number[NTI_WEIGHT_SUM] > 0 ? s->number[NTI_LOSS_SUM] / s->number[NTI_WEIGHT_SUM] : s->number[NTI_WINDOW_LOSS];
 }
 
 NT_API nt_status nt_set_learning_rate(nt_program *step, double rate) {
@@ -13816,6 +13865,46 @@ NT_API nt_status nt_npz_write(nt_tape *t, nt_io io, int count, const nt_file_dat
     nti_file_free(t, parts, bytes);
     return nti_writer_end(&w, t, NT_OK);
 }
+
+// ---- parameters by name ---------------------------------------------------------------------------------------------
+
+static nt_status nti_load_matches(nt_file *file, const nt_tensor *x) {
+    const nt_file_entry *e = x && x->name ? nt_file_find(file, x->name) : NULL;
+    nt_shape shape = nt_shape_of(x);
+    if (!x) return NT_ERROR_ARGUMENT;
+    if (!x->name || !nt_data(x) || nti_n(x)->frozen) return nti_fail(file->tape, NT_ERROR_ARGUMENT, "nt_file_load: %v is not a variable with a name that can be written", x);
+    if (!e) return nti_fail(file->tape, NT_ERROR_FILE, "nt_file_load: the file has no array '%s'", x->name);
+    if (memcmp(&e->shape, &shape, sizeof shape)) return nti_fail(file->tape, NT_ERROR_SHAPE, "nt_file_load: '%s' is %s%S in the file, but %v is to be filled", x->name, nt_dtype_name(e->dtype), &e->shape, x);
+    return NT_OK;
+}
+
+NT_API nt_status nt_file_load(nt_file *file, nt_params params) {
+    nt_status status = file && (!params.count || params.items) ? NT_OK : NT_ERROR_ARGUMENT;
+    for (int k = 0; k < params.count && status == NT_OK; k++) status = nti_load_matches(file, params.items[k]);
+    for (int k = 0; k < params.count && status == NT_OK; k++) status = nt_file_read(file, nt_file_find(file, params.items[k]->name), nt_data(params.items[k]), params.items[k]->dtype);
+    return status;
+}
+
+typedef nt_status (*nti_writer_fn)(nt_tape *t, nt_io io, int count, const nt_file_data *entries);
+
+static nt_status nti_save(nt_tape *t, nt_io io, nt_params params, nti_writer_fn write) {
+    size_t bytes = params.count > 0 && params.items ? (size_t)params.count * sizeof(nt_file_data) : 0;
+    nt_file_data *list = t ? (nt_file_data *)nti_file_memory(t, "saving parameters", bytes + 1) : NULL;
+    if (!list) { // the writer closes the io, whatever it is given
+        write(t, io, -1, NULL);
+        return t ? NT_ERROR_MEMORY : NT_ERROR_ARGUMENT;
+    }
+    for (int k = 0; k < params.count && bytes; k++) {
+        const nt_tensor *x = params.items[k];
+        list[k].name = x ? x->name : NULL, list[k].dtype = x ? x->dtype : NT_F32, list[k].shape = nt_shape_of(x), list[k].data = nt_data(x);
+    }
+    nt_status status = write(t, io, bytes ? params.count : -1, list);
+    nti_file_free(t, list, bytes + 1);
+    return status;
+}
+
+NT_API nt_status nt_npz_save(nt_tape *t, nt_io io, nt_params params) { return nti_save(t, io, params, nt_npz_write); }
+NT_API nt_status nt_safetensors_save(nt_tape *t, nt_io io, nt_params params) { return nti_save(t, io, params, nt_safetensors_write); }
 #endif // NTTRAIN_NO_FILES
 #define NTI_IMPLEMENTED
 #undef NTI_IMPLEMENT

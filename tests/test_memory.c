@@ -82,9 +82,9 @@ static double train_conv(nt_tape *t) { // with evaluation on the same scratch
     if (nt_write(x, floats) != NT_OK || nt_write(y, labels) != NT_OK) return 0;
     for (int k = 0; k < 5; k++)
         if (nt_run(step) != NT_OK) return 0;
-    if (nt_run(evaluation) != NT_OK || nt_flush(step) != NT_OK) return 0;
     float out[40];
-    return nt_read(evaluation, 0, out) == NT_OK ? 1 + out[7] * out[7] + nt_window_loss(step) : 0;
+    if (nt_run(evaluation) != NT_OK || nt_read(evaluation, 0, out) != NT_OK) return 0;
+    return nt_flush(step) == NT_OK ? 1 + out[7] * out[7] + nt_window_loss(step) : 0;
 }
 
 static double assign_and_freeze(nt_tape *t) {
