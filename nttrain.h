@@ -99,19 +99,9 @@ NT_API const char *nt_config_string(void);
 // promotion: two dtypes in one operation are an error that names both. Binary operations broadcast as NumPy does.
 // ---------------------------------------------------------------------------------------------------------------------
 typedef enum nt_dtype {
-    NT_F32,
-    NT_F64,
-    NT_I32,
-    NT_U32,
-    NT_BOOL, // to compute with (bool: one byte, 0 or 1)
-    NT_F16,
-    NT_BF16, // storage (arithmetic on them is refused for now: cast)
-    NT_I8,
-    NT_U8,
-    NT_I16,
-    NT_U16,
-    NT_I64,
-    NT_U64, // storage: inputs, files, random bits
+    NT_F32, NT_F64, NT_I32, NT_U32, NT_BOOL,      // to compute with (bool: one byte, 0 or 1)
+    NT_F16, NT_BF16,                              // storage (arithmetic on them is refused for now: cast)
+    NT_I8, NT_U8, NT_I16, NT_U16, NT_I64, NT_U64, // storage: inputs, files, random bits
     NT_DTYPE_COUNT
 } nt_dtype;
 
@@ -120,14 +110,8 @@ NT_API size_t nt_dtype_size(nt_dtype dtype);
 NT_API const char *nt_dtype_name(nt_dtype dtype);
 
 #define NT_MAX_RANK 8
-typedef struct nt_shape {
-    int rank;
-    int64_t size[NT_MAX_RANK];
-} nt_shape;
-typedef struct nt_axes {
-    int count;
-    int axis[NT_MAX_RANK];
-} nt_axes; // negative axes count from the end, as in NumPy
+typedef struct nt_shape { int rank; int64_t size[NT_MAX_RANK]; } nt_shape;
+typedef struct nt_axes { int count; int axis[NT_MAX_RANK]; } nt_axes; // negative axes count from the end, as in NumPy
 
 #define NT_LAST (-1) // the last axis
 // Exactly zero in a descriptor's field where a zero field means the default (b1, b2, eps).
@@ -135,12 +119,10 @@ typedef struct nt_axes {
 
 // NT_SHAPE(32, 8, 8, 1), NT_SCALAR (rank 0), NT_WINDOW(3, 3), NT_AXES(0, 2); nt_shape_make for sizes that are not
 // literals in C++ (where a braced list does not narrow).
-#define NTI_COUNT_(_1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11, _12, _13, _14, _15, _16, _17, _18, _19, _20, _21, _22, _23, _24, _25,     \
-                   _26, _27, _28, _29, _30, _31, _32, N, ...)                                                                              \
-    N
-#define NTI_COUNT(...)                                                                                                                     \
-    NTI_COUNT_(__VA_ARGS__, 32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4,  \
-               3, 2, 1, 0)
+#define NTI_COUNT_(_1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11, _12, _13, _14, _15, _16, _17, _18, _19, _20, _21, _22, _23, _24, _25, _26, _27, _28, \
+                   _29, _30, _31, _32, N, ...) N
+#define NTI_COUNT(...) NTI_COUNT_(__VA_ARGS__, 32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, \
+                                  4, 3, 2, 1, 0)
 #ifdef __cplusplus
 #define NT_SHAPE(...) (nt_shape{ NTI_COUNT(__VA_ARGS__), { __VA_ARGS__ } })
 #define NT_AXES(...) (nt_axes{ NTI_COUNT(__VA_ARGS__), { __VA_ARGS__ } })
@@ -169,16 +151,13 @@ typedef struct nt_tensor {
     nt_dtype dtype;
 } nt_tensor;
 
-NT_API nt_shape nt_shape_of(const nt_tensor *x);           // rank 0 for NULL
-NT_API int64_t nt_size(const nt_tensor *x);                // number of elements; 0 for NULL
-NT_API size_t nt_bytes(const nt_tensor *x);                // nt_size times the dtype's size
+NT_API nt_shape nt_shape_of(const nt_tensor *x); // rank 0 for NULL
+NT_API int64_t nt_size(const nt_tensor *x);      // number of elements; 0 for NULL
+NT_API size_t nt_bytes(const nt_tensor *x);      // nt_size times the dtype's size
 NT_API nt_tensor *nt_name(nt_tensor *x, const char *name); // names a value in errors and reports (the text is copied); returns x
 
 // A counted list of tensors. The array belongs to the caller, or to the tape where a call returns one.
-typedef struct nt_params {
-    int count;
-    nt_tensor **items;
-} nt_params;
+typedef struct nt_params { int count; nt_tensor **items; } nt_params;
 // NT_LIST(a, b, c): a list that lives as long as the enclosing expression (C++) or block (C).
 #ifdef __cplusplus
 } // extern "C"
@@ -210,11 +189,8 @@ typedef struct nt_parallel {
     void (*for_each)(void *user, int64_t n, void (*fn)(void *arg, int64_t index, int worker), void *arg);
 } nt_parallel;
 
-typedef enum nt_isa { // instruction set of the kernels; AVX2 and AVX512 give equal bits, BASELINE others (no fused multiply-add)
-    NT_ISA_AUTO,
-    NT_ISA_BASELINE,
-    NT_ISA_AVX2,
-    NT_ISA_AVX512
+typedef enum nt_isa {   // instruction set of the kernels; AVX2 and AVX512 give equal bits, BASELINE others (no fused multiply-add)
+    NT_ISA_AUTO, NT_ISA_BASELINE, NT_ISA_AVX2, NT_ISA_AVX512
 } nt_isa;
 
 typedef struct nt_tape_desc {
@@ -222,7 +198,7 @@ typedef struct nt_tape_desc {
     size_t memory_size;     // its bytes
     nt_allocator allocator; // used when memory is NULL; functions NULL: malloc and free
     nt_parallel parallel;
-    nt_isa isa; // an instruction set that the machine lacks is an error of nt_tape_open
+    nt_isa isa;             // an instruction set that the machine lacks is an error of nt_tape_open
 } nt_tape_desc;
 
 // The least memory_size that a tape can be opened in (nothing can be recorded in it yet).
@@ -235,20 +211,17 @@ NT_API void nt_tape_close(nt_tape *t);
 
 // nt_mark and nt_rewind: everything newer than the mark, at both ends, is gone. An older layer that was initialised after
 // the mark is uninitialised again; an older optimizer loses its newer state.
-typedef struct nt_marker {
-    size_t low;
-    uint64_t serial;
-} nt_marker;
+typedef struct nt_marker { size_t low; uint64_t serial; } nt_marker;
 NT_API nt_marker nt_mark(nt_tape *t);
 NT_API void nt_rewind(nt_tape *t, nt_marker mark);
 // Drops the recording. Inputs, variables, layers, optimizers and programs stay; every other nt_tensor* is dead.
 NT_API void nt_forget_nodes(nt_tape *t);
 
-typedef struct nt_memory_use {                            // bytes, by purpose
-    size_t nodes, temporaries;                            // now, at the low end
-    size_t inputs, variables, programs, scratch, objects; // now, at the high end (objects: layers, optimizers, names)
-    size_t total;                                         // the array that this tape needed so far, base alignment included
-    size_t total_least;                                   // the same with the smallest plan of each program that the planner reaches
+typedef struct nt_memory_use { // bytes, by purpose
+    size_t nodes, temporaries;                                // now, at the low end
+    size_t inputs, variables, programs, scratch, objects;     // now, at the high end (objects: layers, optimizers, names)
+    size_t total;                                             // the array that this tape needed so far, base alignment included
+    size_t total_least;                                       // the same with the smallest plan of each program that the planner reaches
 } nt_memory_use;
 NT_API nt_memory_use nt_memory(const nt_tape *t);
 
@@ -260,19 +233,19 @@ NT_API nt_memory_use nt_memory(const nt_tape *t);
 typedef enum nt_status {
     NT_OK = 0,
     NT_DONE = 0,
-    NT_AGAIN,          // a slice has ended and there is more to do (reserved for runs in slices)
-    NT_BUSY,           // a program that shares this scratch, or this program, is in the middle of a run (reserved)
-    NT_CANCELLED,      // (reserved)
-    NT_NONFINITE,      // a training step met a NaN or an infinity and changed nothing
-    NT_ERROR_ARGUMENT, // a NULL, a bad axis, a tensor of another tape
+    NT_AGAIN,            // a slice has ended and there is more to do (reserved for runs in slices)
+    NT_BUSY,             // a program that shares this scratch, or this program, is in the middle of a run (reserved)
+    NT_CANCELLED,        // (reserved)
+    NT_NONFINITE,        // a training step met a NaN or an infinity and changed nothing
+    NT_ERROR_ARGUMENT,   // a NULL, a bad axis, a tensor of another tape
     NT_ERROR_SHAPE,
     NT_ERROR_DTYPE,
-    NT_ERROR_MEMORY, // the tape's memory is used up: the message names the bytes that would do
-    NT_ERROR_BUDGET, // the plan does not fit the budget: the message names the least that would do
-    NT_ERROR_DATA,   // an index or a label out of range: nothing was assigned
+    NT_ERROR_MEMORY,     // the tape's memory is used up: the message names the bytes that would do
+    NT_ERROR_BUDGET,     // the plan does not fit the budget: the message names the least that would do
+    NT_ERROR_DATA,       // an index or a label out of range: nothing was assigned
     NT_ERROR_FILE,
-    NT_ERROR_STATE,     // run before write, use after rewind
-    NT_ERROR_DERIVATIVE // the operation has no derivative
+    NT_ERROR_STATE,      // run before write, use after rewind
+    NT_ERROR_DERIVATIVE  // the operation has no derivative
 } nt_status;
 
 // The sticky recording error, else the message of the first failed compile, run or file call since nt_error_clear, else
@@ -296,7 +269,7 @@ NT_API nt_tensor *nt_variable(nt_tape *t, nt_dtype dtype, nt_shape shape, const 
 NT_API nt_tensor *nt_constant(nt_tape *t, nt_dtype dtype, nt_shape shape, const void *data);
 NT_API nt_tensor *nt_full(nt_tape *t, nt_dtype dtype, nt_shape shape, double value);
 NT_API nt_tensor *nt_scalar(nt_tape *t, nt_dtype dtype, double value);
-NT_API nt_tensor *nt_full_like(nt_tensor *x, double value);                      // dtype and shape of x
+NT_API nt_tensor *nt_full_like(nt_tensor *x, double value); // dtype and shape of x
 NT_API nt_tensor *nt_iota(nt_tape *t, nt_dtype dtype, nt_shape shape, int axis); // 0, 1, 2 ... along the axis
 
 // Copies nt_bytes(x) bytes of row-major data into an input or a variable.
@@ -316,12 +289,12 @@ NT_API nt_params nt_freeze(nt_tape *t, nt_params params, const void *const *poin
 // Elementwise, one argument, f32 and f64 (neg, abs, sign, square, relu, scale, add_scalar and clamp also i32 and u32). The result
 // has the argument's shape and dtype.
 NT_API nt_tensor *nt_neg(nt_tensor *x);
-NT_API nt_tensor *nt_abs(nt_tensor *x);  // derivative +1 at 0, as JAX's
-NT_API nt_tensor *nt_sign(nt_tensor *x); // NaN stays NaN
+NT_API nt_tensor *nt_abs(nt_tensor *x);        // derivative +1 at 0, as JAX's
+NT_API nt_tensor *nt_sign(nt_tensor *x);       // NaN stays NaN
 NT_API nt_tensor *nt_square(nt_tensor *x);
 NT_API nt_tensor *nt_reciprocal(nt_tensor *x);
 NT_API nt_tensor *nt_sqrt(nt_tensor *x);
-NT_API nt_tensor *nt_rsqrt(nt_tensor *x); // 1 / sqrt(x)
+NT_API nt_tensor *nt_rsqrt(nt_tensor *x);      // 1 / sqrt(x)
 NT_API nt_tensor *nt_cbrt(nt_tensor *x);
 NT_API nt_tensor *nt_exp(nt_tensor *x);
 NT_API nt_tensor *nt_exp2(nt_tensor *x);
@@ -344,45 +317,44 @@ NT_API nt_tensor *nt_atanh(nt_tensor *x);
 NT_API nt_tensor *nt_erf(nt_tensor *x);
 NT_API nt_tensor *nt_erfc(nt_tensor *x);
 NT_API nt_tensor *nt_erf_inv(nt_tensor *x);
-NT_API nt_tensor *nt_lgamma(nt_tensor *x); // log |gamma(x)|
+NT_API nt_tensor *nt_lgamma(nt_tensor *x);     // log |gamma(x)|
 NT_API nt_tensor *nt_digamma(nt_tensor *x);
 NT_API nt_tensor *nt_polygamma(nt_tensor *x, int order); // the order-th derivative of digamma, order >= 0
 NT_API nt_tensor *nt_sigmoid(nt_tensor *x);
 NT_API nt_tensor *nt_log_sigmoid(nt_tensor *x);
-NT_API nt_tensor *nt_softplus(nt_tensor *x); // log(1 + exp(x))
-NT_API nt_tensor *nt_relu(nt_tensor *x);     // derivative 0 at 0
+NT_API nt_tensor *nt_softplus(nt_tensor *x);   // log(1 + exp(x))
+NT_API nt_tensor *nt_relu(nt_tensor *x);       // derivative 0 at 0
 NT_API nt_tensor *nt_relu6(nt_tensor *x);
 NT_API nt_tensor *nt_leaky_relu(nt_tensor *x, double slope);
 NT_API nt_tensor *nt_elu(nt_tensor *x, double alpha);
 NT_API nt_tensor *nt_selu(nt_tensor *x);
-NT_API nt_tensor *nt_gelu(nt_tensor *x);      // x Phi(x), exact
-NT_API nt_tensor *nt_gelu_tanh(nt_tensor *x); // its approximation by tanh (flax's default)
-NT_API nt_tensor *nt_silu(nt_tensor *x);      // x sigmoid(x)
-NT_API nt_tensor *nt_mish(nt_tensor *x);      // x tanh(softplus(x))
-NT_API nt_tensor *nt_soft_sign(nt_tensor *x); // x / (1 + |x|)
+NT_API nt_tensor *nt_gelu(nt_tensor *x);       // x Phi(x), exact
+NT_API nt_tensor *nt_gelu_tanh(nt_tensor *x);  // its approximation by tanh (flax's default)
+NT_API nt_tensor *nt_silu(nt_tensor *x);       // x sigmoid(x)
+NT_API nt_tensor *nt_mish(nt_tensor *x);       // x tanh(softplus(x))
+NT_API nt_tensor *nt_soft_sign(nt_tensor *x);  // x / (1 + |x|)
 NT_API nt_tensor *nt_hard_tanh(nt_tensor *x);
 NT_API nt_tensor *nt_hard_sigmoid(nt_tensor *x); // relu6(x + 3) / 6
 NT_API nt_tensor *nt_hard_silu(nt_tensor *x);
 NT_API nt_tensor *nt_floor(nt_tensor *x);
 NT_API nt_tensor *nt_ceil(nt_tensor *x);
 NT_API nt_tensor *nt_trunc(nt_tensor *x);
-NT_API nt_tensor *nt_round(nt_tensor *x); // half to even
+NT_API nt_tensor *nt_round(nt_tensor *x);      // half to even
 NT_API nt_tensor *nt_scale(nt_tensor *x, double factor);
 NT_API nt_tensor *nt_add_scalar(nt_tensor *x, double number);
 NT_API nt_tensor *nt_pow_scalar(nt_tensor *x, double exponent);
 NT_API nt_tensor *nt_clamp(nt_tensor *x, double low, double high); // derivative 1/2 at the ends, as those of maximum and minimum
-NT_API nt_tensor *nt_is_finite(nt_tensor *x);                      // bool
-NT_API nt_tensor *nt_is_nan(nt_tensor *x);                         // bool
-NT_API nt_tensor *nt_stop_gradient(nt_tensor *x);                  // x with derivative zero
-NT_API nt_tensor *nt_cast(nt_tensor *x,
-                          nt_dtype dtype); // any to any. Float to integer: towards zero, saturating, NaN to 0; integers wrap; to bool: != 0
+NT_API nt_tensor *nt_is_finite(nt_tensor *x);  // bool
+NT_API nt_tensor *nt_is_nan(nt_tensor *x);     // bool
+NT_API nt_tensor *nt_stop_gradient(nt_tensor *x); // x with derivative zero
+NT_API nt_tensor *nt_cast(nt_tensor *x, nt_dtype dtype); // any to any. Float to integer: towards zero, saturating, NaN to 0; integers wrap; to bool: != 0
 
 // Elementwise, two arguments of one dtype, broadcast against each other: f32 and f64, and i32 and u32 for add, sub, mul, div,
 // maximum, minimum, rem, mod and the comparisons (which also take bool for equal and not_equal by nt_logical_xor).
 NT_API nt_tensor *nt_add(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_sub(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_mul(nt_tensor *x, nt_tensor *y);
-NT_API nt_tensor *nt_div(nt_tensor *x, nt_tensor *y); // integers: towards zero, x / 0 is 0
+NT_API nt_tensor *nt_div(nt_tensor *x, nt_tensor *y);     // integers: towards zero, x / 0 is 0
 NT_API nt_tensor *nt_pow(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_maximum(nt_tensor *x, nt_tensor *y); // NaN wins; equal arguments share the derivative
 NT_API nt_tensor *nt_minimum(nt_tensor *x, nt_tensor *y);
@@ -390,15 +362,15 @@ NT_API nt_tensor *nt_atan2(nt_tensor *y, nt_tensor *x);
 NT_API nt_tensor *nt_hypot(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_logaddexp(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_copysign(nt_tensor *x, nt_tensor *y);
-NT_API nt_tensor *nt_rem(nt_tensor *x, nt_tensor *y);   // the sign of x, as C's fmod
-NT_API nt_tensor *nt_mod(nt_tensor *x, nt_tensor *y);   // the sign of y, as Python's %
-NT_API nt_tensor *nt_equal(nt_tensor *x, nt_tensor *y); // comparisons give bool
+NT_API nt_tensor *nt_rem(nt_tensor *x, nt_tensor *y);     // the sign of x, as C's fmod
+NT_API nt_tensor *nt_mod(nt_tensor *x, nt_tensor *y);     // the sign of y, as Python's %
+NT_API nt_tensor *nt_equal(nt_tensor *x, nt_tensor *y);   // comparisons give bool
 NT_API nt_tensor *nt_not_equal(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_less(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_less_equal(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_greater(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_greater_equal(nt_tensor *x, nt_tensor *y);
-NT_API nt_tensor *nt_logical_not(nt_tensor *x); // bool only
+NT_API nt_tensor *nt_logical_not(nt_tensor *x);           // bool only
 NT_API nt_tensor *nt_logical_and(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_logical_or(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_logical_xor(nt_tensor *x, nt_tensor *y);
@@ -412,13 +384,13 @@ typedef enum nt_padding {
     NT_PADDING_DEFAULT, // SAME for convolution, VALID for pooling
     NT_SAME,            // output ceil(n / stride); the odd element goes at the end
     NT_VALID,
-    NT_EXPLICIT // .pad[axis][0] before and .pad[axis][1] after; may be negative in convolutions
+    NT_EXPLICIT         // .pad[axis][0] before and .pad[axis][1] after; may be negative in convolutions
 } nt_padding;
 
 // Zero fields: stride (convolution 1, pooling the window), dilation 1, groups 1. Entries are one for each spatial axis.
 typedef struct nt_conv_desc {
     int stride[3], dilation[3];
-    int groups; // output channel o sees input channels of group o / (outputs / groups)
+    int groups;              // output channel o sees input channels of group o / (outputs / groups)
     nt_padding padding;
     int pad[3][2];
 } nt_conv_desc;
@@ -429,10 +401,10 @@ NT_API nt_tensor *nt_conv_transpose_input(nt_tensor *g, nt_tensor *kernel, nt_sh
 NT_API nt_tensor *nt_conv_transpose_kernel(nt_tensor *x, nt_tensor *g, nt_shape shape, const nt_conv_desc *desc);
 
 typedef struct nt_pool_desc {
-    int stride[3]; // 0: the window
+    int stride[3];           // 0: the window
     nt_padding padding;
     int pad[3][2];
-    int exclude_pad; // average over the elements inside the image only
+    int exclude_pad;         // average over the elements inside the image only
 } nt_pool_desc;
 // x (N, spatial axes, C), window NT_WINDOW(2, 2). Max pads with -infinity; the first of equal elements gets the derivative.
 NT_API nt_tensor *nt_max_pool(nt_tensor *x, nt_shape window, const nt_pool_desc *desc);
@@ -450,9 +422,9 @@ NT_API nt_tensor *nt_max_axes(nt_tensor *x, nt_axes axes, int keep); // equal ma
 NT_API nt_tensor *nt_min_axes(nt_tensor *x, nt_axes axes, int keep);
 NT_API nt_tensor *nt_logsumexp_axes(nt_tensor *x, nt_axes axes, int keep);
 NT_API nt_tensor *nt_norm_axes(nt_tensor *x, nt_axes axes, int keep); // square root of the sum of squares
-NT_API nt_tensor *nt_any_axes(nt_tensor *x, nt_axes axes, int keep);  // bool
-NT_API nt_tensor *nt_all_axes(nt_tensor *x, nt_axes axes, int keep);  // bool
-NT_API nt_tensor *nt_argmax(nt_tensor *x, int axis);                  // i32; the first of equal ones; NaN counts as the extreme
+NT_API nt_tensor *nt_any_axes(nt_tensor *x, nt_axes axes, int keep); // bool
+NT_API nt_tensor *nt_all_axes(nt_tensor *x, nt_axes axes, int keep); // bool
+NT_API nt_tensor *nt_argmax(nt_tensor *x, int axis); // i32; the first of equal ones; NaN counts as the extreme
 NT_API nt_tensor *nt_argmin(nt_tensor *x, int axis);
 
 // Shape. Reshape takes one size of -1; broadcast goes to a shape that NumPy would broadcast x to.
@@ -462,7 +434,7 @@ NT_API nt_tensor *nt_swap_axes(nt_tensor *x, int a, int b);
 NT_API nt_tensor *nt_broadcast(nt_tensor *x, nt_shape shape);
 NT_API nt_tensor *nt_expand_dims(nt_tensor *x, int axis);
 NT_API nt_tensor *nt_squeeze(nt_tensor *x, int axis);
-NT_API nt_tensor *nt_flatten(nt_tensor *x, int axis); // axes from axis on become one
+NT_API nt_tensor *nt_flatten(nt_tensor *x, int axis);        // axes from axis on become one
 // Elements start, start + step ... below limit along each axis (rank entries each; step NULL: 1).
 NT_API nt_tensor *nt_slice(nt_tensor *x, const int64_t *start, const int64_t *limit, const int64_t *step);
 NT_API nt_tensor *nt_slice_axis(nt_tensor *x, int axis, int64_t start, int64_t limit);
@@ -480,8 +452,8 @@ NT_API nt_tensor *nt_scatter_add(nt_tensor *x, nt_tensor *indices, nt_tensor *up
 NT_API nt_tensor *nt_softmax(nt_tensor *x, int axis);
 NT_API nt_tensor *nt_log_softmax(nt_tensor *x, int axis);
 typedef struct nt_cross_entropy_desc {
-    double smoothing; // target (1 - s) onehot + s / classes
-    int has_ignored;  // examples with the label .ignored give 0
+    double smoothing;   // target (1 - s) onehot + s / classes
+    int has_ignored;    // examples with the label .ignored give 0
     int32_t ignored;
 } nt_cross_entropy_desc;
 // logits (..., classes), labels i32 (...): one loss for each example, shape (...). A label out of range is an error of the run.
@@ -499,9 +471,7 @@ NT_API nt_tensor *nt_assign(nt_tensor *variable, nt_tensor *value);
 // Random numbers are pure functions of a key and an index, bit for bit JAX's (threefry 2x32, partitionable). Keys are small
 // values on the host, u32[2] tensors on the tape.
 // ---------------------------------------------------------------------------------------------------------------------
-typedef struct nt_key_value {
-    uint32_t word[2];
-} nt_key_value; // the high word first, as JAX prints keys
+typedef struct nt_key_value { uint32_t word[2]; } nt_key_value; // the high word first, as JAX prints keys
 // {high word, low word}: JAX with its 32-bit integers reduces a seed to 32 bits first, so pass a seed below 2^32 for its keys.
 NT_API nt_key_value nt_key(uint64_t seed);
 NT_API nt_key_value nt_key_fold_in(nt_key_value key, uint32_t number);
@@ -510,42 +480,30 @@ NT_API nt_key_value nt_key_split(nt_key_value key, int64_t count, int64_t index)
 NT_API nt_key_value nt_key_flax(nt_key_value key, const char *path, uint32_t count);
 
 NT_API nt_tensor *nt_key_tensor(nt_tape *t, nt_key_value key);
-NT_API nt_tensor *nt_fold_in(nt_tensor *key, nt_tensor *number);                                       // number: i32 or u32 scalar
-NT_API nt_tensor *nt_split(nt_tensor *key, nt_shape shape);                                            // u32, shape + (2,)
-NT_API nt_tensor *nt_random_bits(nt_tensor *key, nt_dtype dtype, nt_shape shape);                      // u8, u16, u32 or u64
+NT_API nt_tensor *nt_fold_in(nt_tensor *key, nt_tensor *number);  // number: i32 or u32 scalar
+NT_API nt_tensor *nt_split(nt_tensor *key, nt_shape shape);       // u32, shape + (2,)
+NT_API nt_tensor *nt_random_bits(nt_tensor *key, nt_dtype dtype, nt_shape shape); // u8, u16, u32 or u64
 NT_API nt_tensor *nt_uniform(nt_tensor *key, nt_dtype dtype, nt_shape shape, double low, double high); // [low, high), f32 or f64
 NT_API nt_tensor *nt_normal(nt_tensor *key, nt_dtype dtype, nt_shape shape);
 NT_API nt_tensor *nt_truncated_normal(nt_tensor *key, nt_dtype dtype, nt_shape shape, double low, double high);
 NT_API nt_tensor *nt_bernoulli(nt_tensor *key, double p, nt_shape shape); // bool
-NT_API nt_tensor *nt_randint(nt_tensor *key, nt_dtype dtype, nt_shape shape, int64_t low,
-                             int64_t high); // integers in [low, high); low where there are none
+NT_API nt_tensor *nt_randint(nt_tensor *key, nt_dtype dtype, nt_shape shape, int64_t low, int64_t high); // integers in [low, high); low where there are none
 // Zero with probability rate, else x / (1 - rate); the mask has size 1 along the axes in `shared`.
 NT_API nt_tensor *nt_dropout(nt_tensor *x, nt_tensor *key, double rate, nt_axes shared);
 
 typedef enum nt_initializer { // flax's names; _NORMAL is the truncated normal there
-    NT_INIT_DEFAULT,
-    NT_LECUN_NORMAL,
-    NT_LECUN_UNIFORM,
-    NT_HE_NORMAL,
-    NT_HE_UNIFORM,
-    NT_GLOROT_NORMAL,
-    NT_GLOROT_UNIFORM,
-    NT_INIT_ZEROS,
-    NT_INIT_ONES,
-    NT_INIT_NORMAL,
-    NT_INIT_UNIFORM,
-    NT_INIT_TRUNCATED_NORMAL,
-    NT_VARIANCE_SCALING
+    NT_INIT_DEFAULT, NT_LECUN_NORMAL, NT_LECUN_UNIFORM, NT_HE_NORMAL, NT_HE_UNIFORM, NT_GLOROT_NORMAL, NT_GLOROT_UNIFORM,
+    NT_INIT_ZEROS, NT_INIT_ONES, NT_INIT_NORMAL, NT_INIT_UNIFORM, NT_INIT_TRUNCATED_NORMAL, NT_VARIANCE_SCALING
 } nt_initializer;
 typedef enum nt_fan { NT_FAN_IN, NT_FAN_OUT, NT_FAN_AVG, NT_FAN_GEO_AVG } nt_fan;
 typedef enum nt_distribution { NT_DIST_TRUNCATED_NORMAL, NT_DIST_NORMAL, NT_DIST_UNIFORM } nt_distribution;
 typedef struct nt_init_desc {
     nt_initializer kind;
-    double scale;                 // VARIANCE_SCALING: 0 means 1. NORMAL, TRUNCATED_NORMAL: stddev, UNIFORM: the upper end; 0 means 0.01
-    nt_fan mode;                  // VARIANCE_SCALING
-    nt_distribution distribution; // VARIANCE_SCALING
+    double scale;                     // VARIANCE_SCALING: 0 means 1. NORMAL, TRUNCATED_NORMAL: stddev, UNIFORM: the upper end; 0 means 0.01
+    nt_fan mode;                      // VARIANCE_SCALING
+    nt_distribution distribution;     // VARIANCE_SCALING
     nt_axes in_axes, out_axes, batch_axes; // VARIANCE_SCALING and the named ones; counts 0: in -2, out -1, no batch
-    double low, high;                      // TRUNCATED_NORMAL: cut in units of stddev; both 0: -2 and 2
+    double low, high;                 // TRUNCATED_NORMAL: cut in units of stddev; both 0: -2 and 2
 } nt_init_desc;
 // Fills data (f32 or f64, row-major) as jax.nn.initializers does. The fan of a shape of rank below 2 is an error.
 NT_API nt_status nt_initialize(nt_key_value key, const nt_init_desc *desc, nt_dtype dtype, nt_shape shape, void *data);
@@ -571,14 +529,13 @@ NT_API nt_params nt_jvp(nt_params outputs, nt_params inputs, nt_params tangents)
 // shares) its scratch and never points into recorded nodes.
 // ---------------------------------------------------------------------------------------------------------------------
 typedef struct nt_compile_desc {
-    size_t budget; // scratch bytes of this program; 0: what the tape has left
-    nt_program *
-        share_scratch; // use this program's scratch: outputs are valid until either runs again. NULL, also from a compile that failed: own scratch
-    size_t scratch_min; // reserve at least this much, so that larger programs can share it
-    nt_params assigns;  // nt_compile and nt_compile_many: assignments (nt_assign) that a run performs
+    size_t budget;             // scratch bytes of this program; 0: what the tape has left
+    nt_program *share_scratch; // use this program's scratch: outputs are valid until either runs again. NULL, also from a compile that failed: own scratch
+    size_t scratch_min;        // reserve at least this much, so that larger programs can share it
+    nt_params assigns;         // nt_compile and nt_compile_many: assignments (nt_assign) that a run performs
     // nt_compile_step only:
-    nt_params params;  // what is trained; count 0: the trainable variables that the loss reaches
-    nt_tensor *weight; // the micro-batch's weight, not negative, a scalar of the loss's dtype; NULL: 1
+    nt_params params;          // what is trained; count 0: the trainable variables that the loss reaches
+    nt_tensor *weight;         // the micro-batch's weight, not negative, a scalar of the loss's dtype; NULL: 1
 } nt_compile_desc;
 
 NT_API nt_program *nt_compile(nt_tensor *y, const nt_compile_desc *desc);
@@ -592,30 +549,30 @@ NT_API nt_status nt_read(const nt_program *program, int i, void *buffer);
 // Compiles, runs and copies one value (nt_bytes(x)); the memory is given back.
 NT_API nt_status nt_eval(nt_tensor *x, void *buffer);
 #if !defined(NTTRAIN_NO_STDIO)
-NT_API void nt_print(nt_tensor *x); // to stdout: name, dtype, shape, values
+NT_API void nt_print(nt_tensor *x);                        // to stdout: name, dtype, shape, values
 NT_API void nt_report_print(const nt_program *program, FILE *file);
 #endif
 
-typedef struct nt_report_value {  // a value alive at the peak
+typedef struct nt_report_value { // a value alive at the peak
     const char *operation, *name; // name NULL: none
     nt_dtype dtype;
     nt_shape shape;
     size_t bytes;
-    int born, last_use;    // instruction numbers
-    const char *last_user; // the operation that still needs it ("output" for outputs)
+    int born, last_use;           // instruction numbers
+    const char *last_user;        // the operation that still needs it ("output" for outputs)
 } nt_report_value;
 typedef struct nt_report_info {
-    size_t peak;               // scratch bytes, exact
-    size_t lower_bound;        // largest sum of aligned bytes alive at once in this order
-    size_t persistent;         // inputs, variables and constants that the program reads or writes
-    size_t program;            // the program itself
-    size_t total, total_least; // the array that this and all earlier calls need (equal while a program has one plan)
+    size_t peak;                  // scratch bytes, exact
+    size_t lower_bound;           // largest sum of aligned bytes alive at once in this order
+    size_t persistent;            // inputs, variables and constants that the program reads or writes
+    size_t program;               // the program itself
+    size_t total, total_least;    // the array that this and all earlier calls need (equal while a program has one plan)
     double flops;
     int instructions, peak_instruction;
-    int value_count; // values alive at the peak, largest first
+    int value_count;              // values alive at the peak, largest first
     const nt_report_value *values;
-    size_t gradient;     // of that: bytes of gradient accumulators
-    int unreached_count; // parameters named in .params that the loss does not reach
+    size_t gradient;              // of that: bytes of gradient accumulators
+    int unreached_count;          // parameters named in .params that the loss does not reach
     nt_tensor *const *unreached;
 } nt_report_info;
 NT_API nt_report_info nt_report(const nt_program *program);
@@ -628,22 +585,9 @@ NT_API size_t nt_report_text(const nt_program *program, char *buffer, size_t siz
 // all defaults, which are flax's.
 // ---------------------------------------------------------------------------------------------------------------------
 typedef enum nt_bias { NT_BIAS_ON, NT_BIAS_OFF } nt_bias;
-typedef struct nt_dense_desc {
-    nt_bias bias;
-    nt_init_desc kernel_init, bias_init;
-    nt_dtype dtype;
-} nt_dense_desc; // lecun normal, zeros, f32
-typedef struct nt_conv_layer_desc {
-    nt_conv_desc conv;
-    nt_bias bias;
-    nt_init_desc kernel_init, bias_init;
-    nt_dtype dtype;
-} nt_conv_layer_desc;
-typedef struct nt_layer_norm_desc {
-    double eps;
-    int no_scale, no_bias;
-    nt_dtype dtype;
-} nt_layer_norm_desc; // eps 0: 1e-6
+typedef struct nt_dense_desc { nt_bias bias; nt_init_desc kernel_init, bias_init; nt_dtype dtype; } nt_dense_desc; // lecun normal, zeros, f32
+typedef struct nt_conv_layer_desc { nt_conv_desc conv; nt_bias bias; nt_init_desc kernel_init, bias_init; nt_dtype dtype; } nt_conv_layer_desc;
+typedef struct nt_layer_norm_desc { double eps; int no_scale, no_bias; nt_dtype dtype; } nt_layer_norm_desc; // eps 0: 1e-6
 
 NT_API nt_layer *nt_dense_layer(nt_tape *t, int features, const nt_dense_desc *desc);
 NT_API nt_layer *nt_conv_layer(nt_tape *t, int features, nt_shape window, const nt_conv_layer_desc *desc);
@@ -653,16 +597,15 @@ NT_API nt_layer *nt_max_pool_layer_with(nt_tape *t, nt_shape window, const nt_po
 NT_API nt_layer *nt_avg_pool_layer_with(nt_tape *t, nt_shape window, const nt_pool_desc *desc);
 NT_API nt_layer *nt_relu_layer(nt_tape *t);
 NT_API nt_layer *nt_tanh_layer(nt_tape *t);
-NT_API nt_layer *nt_gelu_layer(nt_tape *t);    // exact
-NT_API nt_layer *nt_flatten_layer(nt_tape *t); // all axes but the first
+NT_API nt_layer *nt_gelu_layer(nt_tape *t);                 // exact
+NT_API nt_layer *nt_flatten_layer(nt_tape *t);              // all axes but the first
 NT_API nt_layer *nt_layer_norm_layer(nt_tape *t, const nt_layer_norm_desc *desc);
 NT_API nt_layer *nt_dropout_layer(nt_tape *t, double rate); // only with .train
 // NT_SERIAL(t, a, b, c): one after the other (counted; a NULL layer is an error that says which).
 NT_API nt_layer *nt_serial_layer(nt_tape *t, int count, nt_layer *const *layers);
 NT_API nt_layer *nt_residual_layer(nt_tape *t, nt_layer *inner); // x + inner(x)
 #ifdef __cplusplus
-#define NT_SERIAL(t, ...)                                                                                                                  \
-    nt_serial_layer((t), NTI_COUNT(__VA_ARGS__), nti_items<nt_layer *, NTI_COUNT(__VA_ARGS__)>{ { __VA_ARGS__ } }.items)
+#define NT_SERIAL(t, ...) nt_serial_layer((t), NTI_COUNT(__VA_ARGS__), nti_items<nt_layer *, NTI_COUNT(__VA_ARGS__)>{ { __VA_ARGS__ } }.items)
 #else
 #define NT_SERIAL(t, ...) nt_serial_layer((t), NTI_COUNT(__VA_ARGS__), (nt_layer *[]){ __VA_ARGS__ })
 #endif
@@ -670,9 +613,9 @@ NT_API nt_layer *nt_residual_layer(nt_tape *t, nt_layer *inner); // x + inner(x)
 // Makes and fills the parameters for inputs shaped like x. Again: fills the same parameters anew.
 NT_API nt_status nt_init(nt_layer *net, nt_key_value key, nt_tensor *x);
 typedef struct nt_apply_desc {
-    int train;        // dropout is on
-    nt_key_value key; // in nt_compile_step every micro-batch gets its own: fold_in(fold_in(key, update), micro-batch)
-    nt_params params; // these instead of the layer's own (same order and shapes as nt_parameters); count 0: its own
+    int train;            // dropout is on
+    nt_key_value key;     // in nt_compile_step every micro-batch gets its own: fold_in(fold_in(key, update), micro-batch)
+    nt_params params;     // these instead of the layer's own (same order and shapes as nt_parameters); count 0: its own
 } nt_apply_desc;
 // Records the network. desc NULL: evaluation.
 NT_API nt_tensor *nt_apply(nt_layer *net, nt_tensor *x, const nt_apply_desc *desc);
@@ -682,25 +625,10 @@ NT_API nt_params nt_parameters(const nt_layer *net); // in the order of the laye
 // ---------------------------------------------------------------------------------------------------------------------
 // An optimizer is a description; its state is made when a step is compiled. Formulas as optax's (bias correction from 1).
 // ---------------------------------------------------------------------------------------------------------------------
-typedef enum nt_decay_mask {
-    NT_DECAY_ALL,
-    NT_DECAY_KERNELS,
-    NT_DECAY_NOT_BIAS,
-    NT_DECAY_MATRICES
-} nt_decay_mask; // names ending in "kernel"; not in "bias"; rank >= 2
-typedef struct nt_sgd_desc {
-    double learning_rate, momentum;
-    int nesterov;
-} nt_sgd_desc;
-typedef struct nt_adam_desc {
-    double learning_rate, b1, b2, eps, eps_root;
-    int nesterov;
-} nt_adam_desc; // b1 .9, b2 .999, eps 1e-8
-typedef struct nt_adamw_desc {
-    double learning_rate, b1, b2, eps, eps_root, weight_decay;
-    nt_decay_mask mask;
-    int nesterov;
-} nt_adamw_desc;
+typedef enum nt_decay_mask { NT_DECAY_ALL, NT_DECAY_KERNELS, NT_DECAY_NOT_BIAS, NT_DECAY_MATRICES } nt_decay_mask; // names ending in "kernel"; not in "bias"; rank >= 2
+typedef struct nt_sgd_desc { double learning_rate, momentum; int nesterov; } nt_sgd_desc;
+typedef struct nt_adam_desc { double learning_rate, b1, b2, eps, eps_root; int nesterov; } nt_adam_desc; // b1 .9, b2 .999, eps 1e-8
+typedef struct nt_adamw_desc { double learning_rate, b1, b2, eps, eps_root, weight_decay; nt_decay_mask mask; int nesterov; } nt_adamw_desc;
 NT_API nt_optimizer *nt_sgd(nt_tape *t, const nt_sgd_desc *desc);     // p -= rate m, m = g + momentum m; NULL: rate 0.01
 NT_API nt_optimizer *nt_adam(nt_tape *t, const nt_adam_desc *desc);   // NULL: rate 0.001
 NT_API nt_optimizer *nt_adamw(nt_tape *t, const nt_adamw_desc *desc); // NULL: rate 0.001, decay 1e-4
@@ -708,15 +636,11 @@ NT_API nt_optimizer *nt_adamw(nt_tape *t, const nt_adamw_desc *desc); // NULL: r
 // Accumulates k micro-batches, then updates with the sum of weight times gradient over the sum of weights: one gradient
 // buffer in all. A micro-batch whose loss is not finite is skipped before it touches the buffer; a window whose gradient is not finite is discarded.
 NT_API nt_optimizer *nt_multi_steps(nt_optimizer *inner, int k);
-typedef enum nt_skip {
-    NT_SKIP_LOSS,
-    NT_SKIP_NOT_FINITE,
-    NT_SKIP_LARGE
-} nt_skip; // NOT_FINITE, LARGE look at each micro-batch's gradient (costs one copy)
+typedef enum nt_skip { NT_SKIP_LOSS, NT_SKIP_NOT_FINITE, NT_SKIP_LARGE } nt_skip; // NOT_FINITE, LARGE look at each micro-batch's gradient (costs one copy)
 typedef struct nt_multi_steps_desc {
     int k;
-    int optax_exact; // MultiSteps' unweighted running mean (costs one gradient copy)
-    int sum;         // do not divide by the weights
+    int optax_exact;      // MultiSteps' unweighted running mean (costs one gradient copy)
+    int sum;              // do not divide by the weights
     nt_skip skip;
     double max_squared_norm; // NT_SKIP_LARGE: skipped unless the squared global norm is below
 } nt_multi_steps_desc;
@@ -729,13 +653,13 @@ NT_API nt_program *nt_compile_step(nt_tensor *loss, nt_optimizer *optimizer, con
 NT_API nt_program *nt_compile_update(nt_optimizer *optimizer, nt_params params, nt_params gradients, const nt_compile_desc *desc);
 
 typedef enum nt_event_kind { NT_ACCUMULATED, NT_UPDATED, NT_SKIPPED } nt_event_kind;
-NT_API nt_event_kind nt_event(const nt_program *step); // what the last run did; NT_ACCUMULATED before the first
-NT_API nt_status nt_flush(nt_program *step);           // updates with what the window holds; nothing if it holds nothing
-NT_API nt_status nt_discard(nt_program *step);         // empties the window
-NT_API int64_t nt_update_step(const nt_program *step); // updates so far
-NT_API int64_t nt_micro_step(const nt_program *step);  // micro-batches in the window, skipped ones included
-NT_API int64_t nt_skipped(const nt_program *step);     // micro-batches and windows skipped so far
-NT_API double nt_window_loss(const nt_program *step);  // weighted mean loss of the last complete window (or of the present one)
+NT_API nt_event_kind nt_event(const nt_program *step);      // what the last run did; NT_ACCUMULATED before the first
+NT_API nt_status nt_flush(nt_program *step);                // updates with what the window holds; nothing if it holds nothing
+NT_API nt_status nt_discard(nt_program *step);              // empties the window
+NT_API int64_t nt_update_step(const nt_program *step);      // updates so far
+NT_API int64_t nt_micro_step(const nt_program *step);       // micro-batches in the window, skipped ones included
+NT_API int64_t nt_skipped(const nt_program *step);          // micro-batches and windows skipped so far
+NT_API double nt_window_loss(const nt_program *step);       // weighted mean loss of the last complete window (or of the present one)
 NT_API double nt_learning_rate(const nt_program *step);
 NT_API nt_status nt_set_learning_rate(nt_program *step, double rate);
 #ifndef NTTRAIN_NO_FILES
@@ -760,23 +684,20 @@ NT_API nt_status nt_set_learning_rate(nt_program *step, double rate);
 // Where bytes come from or go to. A host's own (an archive of a game, flash, a socket) fills what it needs; the functions
 // return 1 for success and 0 for failure, and never see a range outside of `size`.
 typedef struct nt_io {
-    int (*read)(void *user, uint64_t offset, void *out, size_t bytes); // all `bytes` from `offset`, or failure; NULL: cannot be read
-    int (*write)(void *user, const void *data, size_t bytes);          // appends; NULL: cannot be written
-    int (*close)(void *user);                                          // may be NULL; 0 if what was written is not safe
+    int (*read)(void *user, uint64_t offset, void *out, size_t bytes);   // all `bytes` from `offset`, or failure; NULL: cannot be read
+    int (*write)(void *user, const void *data, size_t bytes);            // appends; NULL: cannot be written
+    int (*close)(void *user);                                            // may be NULL; 0 if what was written is not safe
     void *user;
-    uint64_t size;    // for reading: how many bytes there are
-    const char *name; // for messages; may be NULL; must live as long as the call that takes the nt_io
+    uint64_t size;             // for reading: how many bytes there are
+    const char *name;          // for messages; may be NULL; must live as long as the call that takes the nt_io
 } nt_io;
 
 // The call that is given an nt_io (nt_file_open_io and the writers) closes it in the end, also if it fails.
-NT_API nt_io nt_io_memory(const void *data, size_t bytes); // reads an array in place; it must outlive the file
+NT_API nt_io nt_io_memory(const void *data, size_t bytes);               // reads an array in place; it must outlive the file
 
 // A fixed array to write to: bytes are appended at data + bytes, and a write that passes `capacity` fails. With data NULL
 // nothing is stored and every write succeeds: `bytes` then says how large an array would do.
-typedef struct nt_buffer {
-    void *data;
-    size_t capacity, bytes;
-} nt_buffer;
+typedef struct nt_buffer { void *data; size_t capacity, bytes; } nt_buffer;
 NT_API nt_io nt_io_buffer(nt_buffer *buffer);
 
 #ifndef NTTRAIN_NO_STDIO
@@ -788,10 +709,10 @@ NT_API nt_io nt_io_open(nt_tape *t, const char *path, const char *mode);
 // An array in a file. `dtype` is NT_DTYPE_COUNT if this library cannot read it (text, complex, 8-bit floats, ...): it is listed, reading
 // it fails. Members of an .npz that are no .npy are listed as u8. .npz names come without ".npy"; the one array of an .npy is named "".
 typedef struct nt_file_entry {
-    const char *name; // UTF-8
+    const char *name;          // UTF-8
     nt_dtype dtype;
-    nt_shape shape; // row-major, whatever the order in the file
-    uint64_t bytes; // elements times the size of dtype; 0 if it cannot be read
+    nt_shape shape;            // row-major, whatever the order in the file
+    uint64_t bytes;            // elements times the size of dtype; 0 if it cannot be read
 } nt_file_entry;
 typedef struct nt_file nt_file;
 
@@ -802,11 +723,11 @@ NT_API nt_file *nt_file_open_io(nt_tape *t, nt_io io);
 #ifndef NTTRAIN_NO_STDIO
 NT_API nt_file *nt_file_open(nt_tape *t, const char *path);
 #endif
-NT_API void nt_file_close(nt_file *file); // NULL is allowed
+NT_API void nt_file_close(nt_file *file);                                // NULL is allowed
 
-NT_API int nt_file_count(const nt_file *file);                                   // 0 for NULL
+NT_API int nt_file_count(const nt_file *file);                           // 0 for NULL
 NT_API const nt_file_entry *nt_file_entry_at(const nt_file *file, int i);        // in the file's order; NULL outside; lives until the close
-NT_API const nt_file_entry *nt_file_find(const nt_file *file, const char *name); // NULL, without a message, if there is none
+NT_API const nt_file_entry *nt_file_find(const nt_file *file, const char *name);  // NULL, without a message, if there is none
 
 // Reads a whole array, row-major and in the host's byte order, converted to `as`: `buffer` holds as many elements of `as` as the shape
 // says. Data of a zip are checked against its CRC. NT_ERROR_ARGUMENT, NT_ERROR_DTYPE, NT_ERROR_FILE, NT_ERROR_MEMORY (deflated data need
@@ -821,19 +742,14 @@ NT_API nt_status nt_file_read_range(nt_file *file, const nt_file_entry *entry, i
 NT_API const void *nt_file_in_place(const nt_file *file, const nt_file_entry *entry);
 
 // An array to write.
-typedef struct nt_file_data {
-    const char *name;
-    nt_dtype dtype;
-    nt_shape shape;
-    const void *data;
-} nt_file_data;
+typedef struct nt_file_data { const char *name; nt_dtype dtype; nt_shape shape; const void *data; } nt_file_data;
 
 // Writers: everything is checked before the first byte goes out (names: UTF-8, no two alike; shapes; dtypes), and the same arrays always
 // give the same bytes. NT_ERROR_ARGUMENT, NT_ERROR_SHAPE, NT_ERROR_DTYPE (.npy has no bf16), NT_ERROR_FILE, NT_ERROR_MEMORY.
 // safetensors: arrays of larger elements first, data from a multiple of 64 on, so a file that lies aligned in memory can be used in place.
 NT_API nt_status nt_safetensors_write(nt_tape *t, nt_io io, int count, const nt_file_data *entries);
 NT_API nt_status nt_npy_write(nt_tape *t, nt_io io, nt_dtype dtype, nt_shape shape, const void *data);
-NT_API nt_status nt_npz_write(nt_tape *t, nt_io io, int count, const nt_file_data *entries); // stored, not deflated
+NT_API nt_status nt_npz_write(nt_tape *t, nt_io io, int count, const nt_file_data *entries);         // stored, not deflated
 
 // Parameters by their names. nt_file_load fills variables (of nt_parameters, say) from the arrays of the same names and shapes,
 // converted to their dtypes; all are compared before the first is changed, more arrays in the file do not matter. The savers write
@@ -887,10 +803,7 @@ typedef struct nti_text {
 } nti_text;
 
 static void nti_put(nti_text *o, char c) {
-    if (o->skip) {
-        o->skip--;
-        return;
-    }
+    if (o->skip) { o->skip--; return; }
     if (o->length + 1 < o->size) o->data[o->length] = c, o->data[o->length + 1] = 0;
     o->length++;
 }
@@ -917,19 +830,10 @@ static void nti_put_integer(nti_text *o, int64_t x) {
 
 // x with `digits` significant digits, as %g writes it.
 static void nti_put_number(nti_text *o, double x, int digits) {
-    if (x != x) {
-        nti_put_string(o, "nan");
-        return;
-    }
+    if (x != x) { nti_put_string(o, "nan"); return; }
     if (x < 0 || (x == 0 && 1 / x < 0)) nti_put(o, '-'), x = -x;
-    if (x > 1.7976931348623157e308) {
-        nti_put_string(o, "inf");
-        return;
-    }
-    if (x == 0) {
-        nti_put(o, '0');
-        return;
-    }
+    if (x > 1.7976931348623157e308) { nti_put_string(o, "inf"); return; }
+    if (x == 0) { nti_put(o, '0'); return; }
     int exponent = 0;
     double scaled = x;
     while (scaled >= 1e16) scaled /= 1e16, exponent += 16;
@@ -967,10 +871,7 @@ static void nti_put_shape(nti_text *o, nt_dtype dtype, int rank, const int64_t *
 }
 
 static void nti_put_tensor(nti_text *o, const nt_tensor *x) {
-    if (!x) {
-        nti_put_string(o, "NULL");
-        return;
-    }
+    if (!x) { nti_put_string(o, "NULL"); return; }
     if (x->name) nti_put_string(o, x->name), nti_put(o, ' ');
     nti_put_shape(o, x->dtype, x->rank, x->shape);
 }
@@ -978,25 +879,15 @@ static void nti_put_tensor(nti_text *o, const nt_tensor *x) {
 // %s %c %d %lld %g %% as printf; %zu bytes with thousands separators; %v a tensor; %S a const nt_shape *.
 static void nti_vformat(nti_text *o, const char *f, va_list args) {
     for (; *f; f++) {
-        if (*f != '%') {
-            nti_put(o, *f);
-            continue;
-        }
+        if (*f != '%') { nti_put(o, *f); continue; }
         f++;
-        if (*f == 's')
-            nti_put_string(o, va_arg(args, const char *));
-        else if (*f == 'c')
-            nti_put(o, (char)va_arg(args, int));
-        else if (*f == 'd')
-            nti_put_integer(o, va_arg(args, int));
-        else if (*f == 'l')
-            nti_put_integer(o, va_arg(args, long long)), f += 2;
-        else if (*f == 'z')
-            nti_put_unsigned(o, va_arg(args, size_t), 1), f++;
-        else if (*f == 'g')
-            nti_put_number(o, va_arg(args, double), 6);
-        else if (*f == 'v')
-            nti_put_tensor(o, va_arg(args, const nt_tensor *));
+        if (*f == 's') nti_put_string(o, va_arg(args, const char *));
+        else if (*f == 'c') nti_put(o, (char)va_arg(args, int));
+        else if (*f == 'd') nti_put_integer(o, va_arg(args, int));
+        else if (*f == 'l') nti_put_integer(o, va_arg(args, long long)), f += 2;
+        else if (*f == 'z') nti_put_unsigned(o, va_arg(args, size_t), 1), f++;
+        else if (*f == 'g') nti_put_number(o, va_arg(args, double), 6);
+        else if (*f == 'v') nti_put_tensor(o, va_arg(args, const nt_tensor *));
         else if (*f == 'S') {
             const nt_shape *shape = va_arg(args, const nt_shape *);
             nti_put(o, '[');
@@ -1005,8 +896,7 @@ static void nti_vformat(nti_text *o, const char *f, va_list args) {
                 nti_put_integer(o, shape->size[k]);
             }
             nti_put(o, ']');
-        } else
-            nti_put(o, *f);
+        } else nti_put(o, *f);
     }
 }
 
@@ -1023,9 +913,9 @@ static void nti_format(nti_text *o, const char *f, ...) {
 // or blocks from an allocator, so that the bytes reported with malloc are the bytes of the array that would do. In an array
 // the low end grows up and the high end down until they meet; with an allocator each end is a chain of blocks.
 // ---------------------------------------------------------------------------------------------------------------------
-#define NTI_ALIGN ((size_t)64)         // of variables, scratch and everything in it: a cache line, the widest vector
+#define NTI_ALIGN ((size_t)64)      // of variables, scratch and everything in it: a cache line, the widest vector
 #define NTI_BASE_SLACK (NTI_ALIGN - 1) // charged for the array's own alignment at every address, so that totals hold anywhere
-#ifndef NTI_BLOCK_LOW                  // what is asked of an allocator at least; tests make them small
+#ifndef NTI_BLOCK_LOW // what is asked of an allocator at least; tests make them small
 #define NTI_BLOCK_LOW ((size_t)65536)
 #define NTI_BLOCK_HIGH ((size_t)16384)
 #endif
@@ -1034,17 +924,14 @@ static size_t nti_round_up(size_t x, size_t multiple) { return (x + multiple - 1
 
 typedef struct nti_block { // lies at the start of its own memory
     struct nti_block *previous;
-    size_t bytes;    // as allocated
-    size_t start;    // logical position of its first byte, a multiple of NTI_ALIGN
-    size_t begin;    // logical position at which it became the end's current block
-    size_t capacity; // bytes behind data
-    char *data;      // aligned
+    size_t bytes;          // as allocated
+    size_t start;          // logical position of its first byte, a multiple of NTI_ALIGN
+    size_t begin;          // logical position at which it became the end's current block
+    size_t capacity;       // bytes behind data
+    char *data;            // aligned
 } nti_block;
 
-typedef struct nti_end {
-    size_t used;
-    nti_block *block;
-} nti_end;
+typedef struct nti_end { size_t used; nti_block *block; } nti_end;
 
 typedef enum nti_purpose { NTI_FOR_INPUT, NTI_FOR_VARIABLE, NTI_FOR_PROGRAM, NTI_FOR_SCRATCH, NTI_FOR_OBJECT, NTI_PURPOSES } nti_purpose;
 typedef enum nti_kind { NTI_PLAIN, NTI_LEAF, NTI_LAYER, NTI_OPTIMIZER, NTI_PROGRAM, NTI_SCRATCH, NTI_RELEASED } nti_kind;
@@ -1061,18 +948,18 @@ struct nti_isa;
 struct nt_tape {
     nt_tape_desc desc;
     const struct nti_isa *isa;
-    char *base;      // an array's first aligned byte; NULL: blocks
-    size_t capacity; // an array's usable bytes
+    char *base;                  // an array's first aligned byte; NULL: blocks
+    size_t capacity;             // an array's usable bytes
     nti_end low, high;
-    size_t peak;                   // high-water mark of low + high
-    size_t wanted;                 // low + high as the last allocation that failed would have made them
-    nti_object *objects;           // newest first
-    uint64_t serial;               // of nodes and objects
+    size_t peak;                 // high-water mark of low + high
+    size_t wanted;               // low + high as the last allocation that failed would have made them
+    nti_object *objects;         // newest first
+    uint64_t serial;             // of nodes and objects
     struct nti_node *first, *last; // recorded nodes
-    size_t temporary;              // bytes of the low end that are the compiler's
-    uint32_t epoch;                // of marks in nodes
-    int sticky;                    // a recording error stands
-    nt_status status, latest;      // of the message; of the newest error, reported or not
+    size_t temporary;            // bytes of the low end that are the compiler's
+    uint32_t epoch;              // of marks in nodes
+    int sticky;                  // a recording error stands
+    nt_status status, latest;    // of the message; of the newest error, reported or not
     char message[NT_MESSAGE_SIZE];
 };
 
@@ -1118,8 +1005,7 @@ static void *nti_system_allocate(nt_tape_desc *d, size_t bytes) {
 static void nti_system_release(nt_tape_desc *d, void *p, size_t bytes) {
     if (d->allocator.release) d->allocator.release(d->allocator.user, p, bytes);
 #if !defined(NTTRAIN_NO_MALLOC)
-    else if (!d->allocator.allocate)
-        free(p);
+    else if (!d->allocator.allocate) free(p);
 #endif
     (void)bytes;
 }
@@ -1146,21 +1032,12 @@ static int nti_end_after(const nti_end *e, size_t bytes, size_t align, int high,
 static void *nti_end_allocate(nt_tape *t, int high, size_t bytes, size_t align) {
     nti_end *e = high ? &t->high : &t->low;
     size_t after, other = high ? t->low.used : t->high.used;
-    if (!nti_end_after(e, bytes, align, high, &after)) {
-        t->wanted = SIZE_MAX / 4;
-        return NULL;
-    }
+    if (!nti_end_after(e, bytes, align, high, &after)) { t->wanted = SIZE_MAX / 4; return NULL; }
     if (t->base) {
-        if (after > t->capacity || t->capacity - after < other) {
-            t->wanted = after + other;
-            return NULL;
-        }
+        if (after > t->capacity || t->capacity - after < other) { t->wanted = after + other; return NULL; }
     } else if (!e->block || after - e->block->start > e->block->capacity) {
         nti_block *b = nti_block_new(&t->desc, e->used, after - e->used, high ? NTI_BLOCK_HIGH : NTI_BLOCK_LOW);
-        if (!b) {
-            t->wanted = after + other;
-            return NULL;
-        }
+        if (!b) { t->wanted = after + other; return NULL; }
         b->previous = e->block, e->block = b;
     }
     e->used = after;
@@ -1199,10 +1076,7 @@ static void *nti_low(nt_tape *t, size_t bytes) { return nti_end_allocate(t, 0, b
 
 // Temporaries of the compiler, at the low end: freed by nti_low_reset with the position that nti_low_position gave.
 static void *nti_temporary(nt_tape *t, size_t count, size_t size) {
-    if (size && count > SIZE_MAX / 8 / size) {
-        t->wanted = SIZE_MAX / 4;
-        return NULL;
-    }
+    if (size && count > SIZE_MAX / 8 / size) { t->wanted = SIZE_MAX / 4; return NULL; }
     return nti_end_allocate(t, 0, count * size + (count == 0), 16);
 }
 
@@ -1254,51 +1128,44 @@ NT_API size_t nt_tape_size_min(void) { return nti_total(nti_round_up(sizeof(nt_t
 #include <math.h>
 #include <limits.h>
 
-typedef struct nti_view { // a strided operand; strides count elements, 0 repeats
+typedef struct nti_view {     // a strided operand; strides count elements, 0 repeats
     void *data;
     const int64_t *shape, *stride;
     uint8_t dtype, rank;
 } nti_view;
 
 #define NTI_MAX_PHASES 4
-typedef struct nti_plan { // an instruction runs phase after phase; the tiles of one phase run in any order, on any worker
+typedef struct nti_plan {     // an instruction runs phase after phase; the tiles of one phase run in any order, on any worker
     int phases;
     int64_t tiles[NTI_MAX_PHASES];
-    size_t shared; // bytes of scratch that live from the first phase to the last
-    size_t worker; // bytes of scratch for each worker
+    size_t shared;            // bytes of scratch that live from the first phase to the last
+    size_t worker;            // bytes of scratch for each worker
 } nti_plan;
 
 struct nti_isa;
-typedef struct nti_call { // one instruction, bound to memory
+typedef struct nti_call {     // one instruction, bound to memory
     const struct nti_isa *isa;
     nti_view out;
     nti_view *in;
     int inputs;
-    const int64_t *i; // integer attributes of the operation
-    const double *d;  // floating attributes
-    nti_plan plan;    // as row->plan made it
-    void *shared;     // 64-byte aligned
+    const int64_t *i;         // integer attributes of the operation
+    const double *d;          // floating attributes
+    nti_plan plan;            // as row->plan made it
+    void *shared;             // 64-byte aligned
     nt_program *program;
-    int op; // row of the operation
+    int op;                   // row of the operation
 } nti_call;
 // Every row has: static void nti_plan_X(const nti_call *c, nti_plan *p): reads shapes, strides, dtypes and attributes only (c->in[k].data is NULL then)
 //                static void nti_eval_X(const nti_call *c, int phase, int64_t tile, void *worker): worker is this worker's scratch, 64-byte aligned
 typedef void (*nti_plan_fn)(const nti_call *c, nti_plan *p);
 typedef void (*nti_eval_fn)(const nti_call *c, int phase, int64_t tile, void *worker);
 
-static int64_t nti_view_size(const nti_view *v) {
-    int64_t n = 1;
-    for (int k = 0; k < v->rank; k++) n *= v->shape[k];
-    return n;
-}
+static int64_t nti_view_size(const nti_view *v) { int64_t n = 1; for (int k = 0; k < v->rank; k++) n *= v->shape[k]; return n; }
 // >>tensors
 // ---------------------------------------------------------------------------------------------------------------------
 // Nodes, dtypes, shapes, leaves and their storage; opening, marking, rewinding and closing a tape.
 // ---------------------------------------------------------------------------------------------------------------------
-typedef struct nti_dtype_row {
-    const char *name;
-    uint8_t size, floating, compute;
-} nti_dtype_row;
+typedef struct nti_dtype_row { const char *name; uint8_t size, floating, compute; } nti_dtype_row;
 static const nti_dtype_row nti_dtypes[NT_DTYPE_COUNT] = {
     { "f32", 4, 1, 1 }, { "f64", 8, 1, 1 },  { "i32", 4, 0, 1 }, { "u32", 4, 0, 1 }, { "bool", 1, 0, 1 },
     { "f16", 2, 1, 0 }, { "bf16", 2, 1, 0 }, { "i8", 1, 0, 0 },  { "u8", 1, 0, 0 },  { "i16", 2, 0, 0 },
@@ -1313,21 +1180,21 @@ static int nti_is_float(nt_dtype dtype) { return dtype == NT_F32 || dtype == NT_
 typedef struct nti_node {
     nt_tensor pub;
     struct nti_node **in;
-    const int64_t *i; // attributes of the operation
+    const int64_t *i;             // attributes of the operation
     const double *d;
     struct nti_node *previous, *next;
-    struct nti_node *adjoint; // autodiff: cotangent or tangent of this node (valid where `mark` is the current epoch)
+    struct nti_node *adjoint;     // autodiff: cotangent or tangent of this node (valid where `mark` is the current epoch)
     uint64_t serial;
-    uint32_t mark, reach; // epochs: needed by the outputs; depends on the inputs
-    int32_t index;        // compiler: position in the graph
+    uint32_t mark, reach;         // epochs: needed by the outputs; depends on the inputs
+    int32_t index;                // compiler: position in the graph
     uint16_t op, inputs, ni, nd;
     uint8_t frozen, dead, wanted; // wanted: an input of the derivative that is being recorded
     // leaves
-    uint8_t written;         // an input has been given data
-    void *storage;           // own storage
-    const void *bound;       // the host's array, read in place
-    uint64_t storage_serial; // of the object that holds the storage: a rewind may end it
-    uint64_t name_serial;    // when it was named: a rewind may end the name before the value
+    uint8_t written;              // an input has been given data
+    void *storage;                // own storage
+    const void *bound;            // the host's array, read in place
+    uint64_t storage_serial;      // of the object that holds the storage: a rewind may end it
+    uint64_t name_serial;         // when it was named: a rewind may end the name before the value
 } nti_node;
 
 static nti_node *nti_n(const nt_tensor *x) { return (nti_node *)(uintptr_t)x; }
@@ -1423,10 +1290,8 @@ NT_API nt_marker nt_mark(nt_tape *t) {
 // Nodes newer than `serial` leave the chain. In debug builds they stay readable, marked dead.
 static void nti_drop_nodes(nt_tape *t, uint64_t serial) {
     while (t->last && t->last->serial > serial) t->last->dead = 1, t->last = t->last->previous;
-    if (t->last)
-        t->last->next = NULL;
-    else
-        t->first = NULL;
+    if (t->last) t->last->next = NULL;
+    else t->first = NULL;
 }
 
 static void nti_low_rewind(nt_tape *t, size_t used) {
@@ -1438,7 +1303,7 @@ static void nti_low_rewind(nt_tape *t, size_t used) {
 }
 
 static void nti_object_rewound(nti_object *o, uint64_t serial); // what survives forgets what does not
-static void nti_object_dead(nti_object *o);                     // what does not is marked, for debug builds
+static void nti_object_dead(nti_object *o);                       // what does not is marked, for debug builds
 
 // Objects newer than `serial` go; what survives forgets what does not. The bytes return where `reuse` says so.
 static void nti_high_rewind(nt_tape *t, uint64_t serial, int reuse) {
@@ -1508,39 +1373,39 @@ NT_API const char *nt_status_name(nt_status status) {
 // ---------------------------------------------------------------------------------------------------------------------
 // How operations append nodes: the row of an operation, and the one function that every operation goes through.
 // ---------------------------------------------------------------------------------------------------------------------
-enum {                       // flags of a row
-    NTI_LEAF_ROW = 1,        // has storage or data of its own
-    NTI_VIEW = 2,            // output may be the input seen through other strides
-    NTI_STRIDED = 4,         // reads operands through any strides; the others get row-major copies
-    NTI_IN_PLACE = 8,        // output may take the place of an operand of the same bytes and layout
+enum { // flags of a row
+    NTI_LEAF_ROW = 1,     // has storage or data of its own
+    NTI_VIEW = 2,         // output may be the input seen through other strides
+    NTI_STRIDED = 4,      // reads operands through any strides; the others get row-major copies
+    NTI_IN_PLACE = 8,     // output may take the place of an operand of the same bytes and layout
     NTI_IN_PLACE_FIRST = 16, // of operand 0 only
-    NTI_JOINT = 32,          // linear in the operands of `linear` taken together; without it, in each of them alone
-    NTI_NO_GRADIENT = 64,    // piecewise constant: its derivative is zero
-    NTI_CHECKS = 128,        // may stop the run; done before the first assignment
-    NTI_EFFECT = 256,        // changes variables
-    NTI_ACCUMULATES = 512,   // can add into its output: attribute 0 set to 1 by the compiler
-    NTI_INTEGER = 1024,      // takes integers too
-    NTI_BOOLEAN = 2048,      // takes bool
-    NTI_CHEAP = 4096         // no arithmetic worth counting
+    NTI_JOINT = 32,       // linear in the operands of `linear` taken together; without it, in each of them alone
+    NTI_NO_GRADIENT = 64, // piecewise constant: its derivative is zero
+    NTI_CHECKS = 128,     // may stop the run; done before the first assignment
+    NTI_EFFECT = 256,     // changes variables
+    NTI_ACCUMULATES = 512, // can add into its output: attribute 0 set to 1 by the compiler
+    NTI_INTEGER = 1024,   // takes integers too
+    NTI_BOOLEAN = 2048,   // takes bool
+    NTI_CHEAP = 4096      // no arithmetic worth counting
 };
 
 typedef struct nti_row {
     const char *name;
-    int inputs; // -1: any number
+    int inputs;           // -1: any number
     uint32_t flags;
-    uint32_t linear;                                             // bit k: linear in operand k
-    int map;                                                     // elementwise rows: the map function; else -1
-    double low, high;                                            // tests: range of sample operands
-    int (*infer)(nti_node *n, nt_shape *shape, nt_dtype *dtype); // 0 after recording an error
+    uint32_t linear;      // bit k: linear in operand k
+    int map;              // elementwise rows: the map function; else -1
+    double low, high;     // tests: range of sample operands
+    int (*infer)(nti_node *n, nt_shape *shape, nt_dtype *dtype);       // 0 after recording an error
     int (*view)(const nti_node *n, const int64_t *in, int64_t *out,
                 int64_t *offset); // strides of the result in its operand; 0: must be copied
     nti_plan_fn plan;
     nti_eval_fn eval;
-    double (*cost)(const nti_node *n);                             // flops; NULL: one an element
-    nt_tensor *(*partial)(nt_tensor *y, nt_tensor **x, int k);     // elementwise: dy/dx_k; NULL result: zero
-    nt_tensor *(*jvp)(nt_tensor *y, nt_tensor **x, nt_tensor **t); // t[k] NULL: zero; NULL result: zero
+    double (*cost)(const nti_node *n);                                 // flops; NULL: one an element
+    nt_tensor *(*partial)(nt_tensor *y, nt_tensor **x, int k);         // elementwise: dy/dx_k; NULL result: zero
+    nt_tensor *(*jvp)(nt_tensor *y, nt_tensor **x, nt_tensor **t);     // t[k] NULL: zero; NULL result: zero
     nt_tensor *(*vjp)(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k);
-    nt_tensor *(*decompose)(nt_tensor *y, nt_tensor **x);                                 // the same value out of simpler operations
+    nt_tensor *(*decompose)(nt_tensor *y, nt_tensor **x);              // the same value out of simpler operations
     nt_tensor *(*sample)(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed); // tests: the operation on random operands
 } nti_row;
 
@@ -1552,10 +1417,7 @@ static void nti_put_call(nti_text *o, const char *name, nti_node *const *in, int
     nti_put(o, '(');
     for (int k = 0; k < inputs; k++) {
         if (k) nti_put_string(o, ", ");
-        if (k == 4 && inputs > 6) {
-            nti_format(o, "... %d operands", inputs);
-            break;
-        }
+        if (k == 4 && inputs > 6) { nti_format(o, "... %d operands", inputs); break; }
         nti_put_tensor(o, in[k] ? &in[k]->pub : NULL);
     }
     nti_put(o, ')');
@@ -1578,10 +1440,8 @@ static int nti_wrong(nti_node *n, nt_status status, const char *format, ...) {
 
 static void nti_chain(nt_tape *t, nti_node *n) {
     n->previous = t->last, n->next = NULL;
-    if (t->last)
-        t->last->next = n;
-    else
-        t->first = n;
+    if (t->last) t->last->next = n;
+    else t->first = n;
     t->last = n;
 }
 
@@ -1691,7 +1551,8 @@ static void nti_sha1_block(nti_sha1 *s) {
                s->block[4 * i + 3];
     for (int i = 0; i < 80; i++) {
         uint32_t f, k;
-        if (i >= 16) w[i & 15] = nti_rotate(w[(i + 13) & 15] ^ w[(i + 8) & 15] ^ w[(i + 2) & 15] ^ w[i & 15], 1);
+        if (i >= 16)
+            w[i & 15] = nti_rotate(w[(i + 13) & 15] ^ w[(i + 8) & 15] ^ w[(i + 2) & 15] ^ w[i & 15], 1);
         if (i < 20) {
             f = (b & c) | (~b & d);
             k = 0x5A827999u;
@@ -1717,7 +1578,8 @@ static void nti_sha1_block(nti_sha1 *s) {
 }
 static void nti_sha1_put(nti_sha1 *s, unsigned char byte) {
     s->block[s->bytes++ & 63] = byte;
-    if (!(s->bytes & 63)) nti_sha1_block(s);
+    if (!(s->bytes & 63))
+        nti_sha1_block(s);
 }
 static void nti_sha1_begin(nti_sha1 *s) {
     static const uint32_t start[5] = { 0x67452301u, 0xEFCDAB89u, 0x98BADCFEu, 0x10325476u, 0xC3D2E1F0u };
@@ -1727,8 +1589,10 @@ static void nti_sha1_begin(nti_sha1 *s) {
 static void nti_sha1_end(nti_sha1 *s) {
     uint64_t bits = s->bytes * 8;
     nti_sha1_put(s, 0x80);
-    while ((s->bytes & 63) != 56) nti_sha1_put(s, 0);
-    for (int k = 56; k >= 0; k -= 8) nti_sha1_put(s, (unsigned char)(bits >> k));
+    while ((s->bytes & 63) != 56)
+        nti_sha1_put(s, 0);
+    for (int k = 56; k >= 0; k -= 8)
+        nti_sha1_put(s, (unsigned char)(bits >> k));
 }
 
 // The first word of the SHA-1 of the names, without separator, and the count in as few bytes as hold it.
@@ -1736,9 +1600,11 @@ static uint32_t nti_flax_number(const char *path, uint32_t count) {
     nti_sha1 s;
     nti_sha1_begin(&s);
     for (; path && *path; path++)
-        if (*path != '/') nti_sha1_put(&s, (unsigned char)*path);
+        if (*path != '/')
+            nti_sha1_put(&s, (unsigned char)*path);
     for (int k = 24; k >= 0; k -= 8)
-        if (count >> k) nti_sha1_put(&s, (unsigned char)(count >> k));
+        if (count >> k)
+            nti_sha1_put(&s, (unsigned char)(count >> k));
     nti_sha1_end(&s);
     return s.h[0];
 }
@@ -1806,64 +1672,58 @@ typedef struct nti_random_table {
 
 typedef void (*nti_map_fn)(void *out, const void *const *in, size_t n, const double *attr);
 
-enum { NTI_TO_SAME, NTI_TO_BOOL }; // dtype of a map's result
+enum { NTI_TO_SAME, NTI_TO_BOOL };   // dtype of a map's result
 
+// clang-format off
 // X(NAME, name, inputs, result). Attributes stand behind the name.
-#define NTI_FLOAT_MAPS(X)                                                                                                                  \
-    X(COPY, copy, 1, SAME)                                                                                                                 \
-    X(NEG, neg, 1, SAME) X(ABS, abs, 1, SAME) X(SIGN, sign, 1, SAME) X(EXP, exp, 1, SAME) X(EXP2, exp2, 1, SAME) X(EXPM1, expm1, 1, SAME)  \
-        X(LOG, log, 1, SAME) X(LOG2, log2, 1, SAME) X(LOG1P, log1p, 1, SAME) X(SQRT, sqrt, 1, SAME) X(RSQRT, rsqrt, 1, SAME)               \
-            X(CBRT, cbrt, 1, SAME) X(SIN, sin, 1, SAME) X(COS, cos, 1, SAME) X(TAN, tan, 1, SAME) X(ASIN, asin, 1, SAME)                   \
-                X(ACOS, acos, 1, SAME) X(ATAN, atan, 1, SAME) X(SINH, sinh, 1, SAME) X(COSH, cosh, 1, SAME) X(TANH, tanh, 1, SAME)         \
-                    X(ASINH, asinh, 1, SAME) X(ACOSH, acosh, 1, SAME) X(ATANH, atanh, 1, SAME) X(ERF, erf, 1, SAME) X(ERFC, erfc, 1, SAME) \
-                        X(ERF_INV, erf_inv, 1, SAME) X(LGAMMA, lgamma, 1, SAME) X(POLYGAMMA, polygamma /* order */, 1, SAME) X(            \
-                            SIGMOID, sigmoid, 1, SAME) X(LOG_SIGMOID, log_sigmoid, 1, SAME) X(SOFTPLUS, softplus, 1, SAME)                 \
-                            X(RELU, relu, 1, SAME) X(SILU, silu, 1, SAME) X(GELU, gelu, 1, SAME) X(GELU_TANH, gelu_tanh, 1, SAME) X(       \
-                                SILU_GRAD, silu_grad, 1, SAME) X(GELU_GRAD, gelu_grad, 1, SAME) X(GELU_TANH_GRAD, gelu_tanh_grad, 1, SAME) \
-                                X(SQUARE, square, 1, SAME) X(RECIPROCAL, reciprocal, 1, SAME) X(FLOOR, floor, 1, SAME)                     \
-                                    X(CEIL, ceil, 1, SAME) X(TRUNC, trunc, 1, SAME) X(ROUND, round, 1, SAME)                               \
-                                        X(LEAKY_RELU, leaky_relu /* slope */, 1, SAME) X(ELU, elu /* alpha */, 1, SAME)                    \
-                                            X(ADD_SCALAR, add_scalar /* addend */, 1, SAME) X(SCALE, scale /* factor */, 1, SAME) X(       \
-                                                POW_SCALAR, pow_scalar /* exponent */, 1, SAME) X(CLAMP, clamp /* lo, hi */, 1, SAME)      \
-                                                X(IS_FINITE, is_finite, 1, BOOL) X(IS_NAN, is_nan, 1, BOOL) X(ADD, add, 2, SAME)           \
-                                                    X(SUB, sub, 2, SAME) X(MUL, mul, 2, SAME) X(DIV, div, 2, SAME) X(POW, pow, 2, SAME)    \
-                                                        X(MAX, max, 2, SAME) X(MIN, min, 2, SAME) X(ATAN2, atan2, 2, SAME)                 \
-                                                            X(HYPOT, hypot, 2, SAME) X(LOGADDEXP, logaddexp, 2, SAME)                      \
-                                                                X(COPYSIGN, copysign, 2, SAME) X(REM, rem, 2, SAME) X(MOD, mod, 2, SAME)   \
-                                                                    X(RELU_GRAD, relu_grad, 2, SAME) X(EQ, eq, 2, BOOL) X(NE, ne, 2, BOOL) \
-                                                                        X(LT, lt, 2, BOOL) X(LE, le, 2, BOOL) X(GT, gt, 2, BOOL)           \
-                                                                            X(GE, ge, 2, BOOL) X(SELECT, select /* bool, x, y */, 3, SAME) \
-                                                                                X(FMA, fma /* a b + c, rounded twice */, 3, SAME)
+#define NTI_FLOAT_MAPS(X) \
+    X(COPY, copy, 1, SAME) X(NEG, neg, 1, SAME) X(ABS, abs, 1, SAME) X(SIGN, sign, 1, SAME) X(EXP, exp, 1, SAME) \
+    X(EXP2, exp2, 1, SAME) X(EXPM1, expm1, 1, SAME) X(LOG, log, 1, SAME) X(LOG2, log2, 1, SAME) X(LOG1P, log1p, 1, SAME) \
+    X(SQRT, sqrt, 1, SAME) X(RSQRT, rsqrt, 1, SAME) X(CBRT, cbrt, 1, SAME) X(SIN, sin, 1, SAME) X(COS, cos, 1, SAME) \
+    X(TAN, tan, 1, SAME) X(ASIN, asin, 1, SAME) X(ACOS, acos, 1, SAME) X(ATAN, atan, 1, SAME) X(SINH, sinh, 1, SAME) \
+    X(COSH, cosh, 1, SAME) X(TANH, tanh, 1, SAME) X(ASINH, asinh, 1, SAME) X(ACOSH, acosh, 1, SAME) X(ATANH, atanh, 1, SAME) \
+    X(ERF, erf, 1, SAME) X(ERFC, erfc, 1, SAME) X(ERF_INV, erf_inv, 1, SAME) X(LGAMMA, lgamma, 1, SAME) \
+    X(POLYGAMMA, polygamma /* order */, 1, SAME) X(SIGMOID, sigmoid, 1, SAME) X(LOG_SIGMOID, log_sigmoid, 1, SAME) \
+    X(SOFTPLUS, softplus, 1, SAME) X(RELU, relu, 1, SAME) X(SILU, silu, 1, SAME) X(GELU, gelu, 1, SAME) \
+    X(GELU_TANH, gelu_tanh, 1, SAME) X(SILU_GRAD, silu_grad, 1, SAME) X(GELU_GRAD, gelu_grad, 1, SAME) \
+    X(GELU_TANH_GRAD, gelu_tanh_grad, 1, SAME) X(SQUARE, square, 1, SAME) X(RECIPROCAL, reciprocal, 1, SAME) \
+    X(FLOOR, floor, 1, SAME) X(CEIL, ceil, 1, SAME) X(TRUNC, trunc, 1, SAME) X(ROUND, round, 1, SAME) \
+    X(LEAKY_RELU, leaky_relu /* slope */, 1, SAME) X(ELU, elu /* alpha */, 1, SAME) \
+    X(ADD_SCALAR, add_scalar /* addend */, 1, SAME) X(SCALE, scale /* factor */, 1, SAME) \
+    X(POW_SCALAR, pow_scalar /* exponent */, 1, SAME) X(CLAMP, clamp /* lo, hi */, 1, SAME) X(IS_FINITE, is_finite, 1, BOOL) \
+    X(IS_NAN, is_nan, 1, BOOL) X(ADD, add, 2, SAME) X(SUB, sub, 2, SAME) X(MUL, mul, 2, SAME) X(DIV, div, 2, SAME) \
+    X(POW, pow, 2, SAME) X(MAX, max, 2, SAME) X(MIN, min, 2, SAME) X(ATAN2, atan2, 2, SAME) X(HYPOT, hypot, 2, SAME) \
+    X(LOGADDEXP, logaddexp, 2, SAME) X(COPYSIGN, copysign, 2, SAME) X(REM, rem, 2, SAME) X(MOD, mod, 2, SAME) \
+    X(RELU_GRAD, relu_grad, 2, SAME) X(EQ, eq, 2, BOOL) X(NE, ne, 2, BOOL) X(LT, lt, 2, BOOL) X(LE, le, 2, BOOL) \
+    X(GT, gt, 2, BOOL) X(GE, ge, 2, BOOL) X(SELECT, select /* bool, x, y */, 3, SAME) \
+    X(FMA, fma /* a b + c, rounded twice */, 3, SAME)
 // Maps of integers and booleans only; logical ones take and give bool, the others i32 and u32.
-#define NTI_INTEGER_MAPS(X)                                                                                                                \
-    X(LOGICAL_NOT, logical_not, 1, BOOL)                                                                                                   \
-    X(LOGICAL_AND, logical_and, 2, BOOL) X(LOGICAL_OR, logical_or, 2, BOOL) X(LOGICAL_XOR, logical_xor, 2, BOOL)                           \
-        X(BITWISE_NOT, bitwise_not, 1, SAME) X(BITWISE_AND, bitwise_and, 2, SAME) X(BITWISE_OR, bitwise_or, 2, SAME)                       \
-            X(BITWISE_XOR, bitwise_xor, 2, SAME) X(SHIFT_LEFT, shift_left, 2, SAME) X(SHIFT_RIGHT, shift_right, 2, SAME)
+#define NTI_INTEGER_MAPS(X) \
+    X(LOGICAL_NOT, logical_not, 1, BOOL) X(LOGICAL_AND, logical_and, 2, BOOL) X(LOGICAL_OR, logical_or, 2, BOOL) \
+    X(LOGICAL_XOR, logical_xor, 2, BOOL) X(BITWISE_NOT, bitwise_not, 1, SAME) X(BITWISE_AND, bitwise_and, 2, SAME) \
+    X(BITWISE_OR, bitwise_or, 2, SAME) X(BITWISE_XOR, bitwise_xor, 2, SAME) X(SHIFT_LEFT, shift_left, 2, SAME) \
+    X(SHIFT_RIGHT, shift_right, 2, SAME)
+// clang-format on
 #define NTI_MAPS(X) NTI_FLOAT_MAPS(X) NTI_INTEGER_MAPS(X)
 
 #define NTI_MAP_ENUM(NAME, name, inputs, result) NTI_MAP_##NAME,
 typedef enum nti_map { NTI_MAPS(NTI_MAP_ENUM) NTI_MAP_COUNT } nti_map;
 #undef NTI_MAP_ENUM
 
-typedef struct nti_math_table {
-    nti_map_fn map[NTI_MAP_COUNT];
-} nti_math_table;
+typedef struct nti_math_table { nti_map_fn map[NTI_MAP_COUNT]; } nti_math_table;
 
-typedef struct nti_map_info {
-    uint8_t inputs, result;
-} nti_map_info;
+typedef struct nti_map_info { uint8_t inputs, result; } nti_map_info;
 #define NTI_MAP_INFO(NAME, name, inputs, result) { inputs, NTI_TO_##result },
 static const nti_map_info nti_map_infos[NTI_MAP_COUNT] = { NTI_MAPS(NTI_MAP_INFO) };
 #undef NTI_MAP_INFO
 
 // 2/pi in words of 32 bits, enough for the largest double
-static const uint32_t nti_two_over_pi[] = { 0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu,
-                                            0xdebbc561u, 0xb7246e3au, 0x424dd2e0u, 0x06492eeau, 0x09d1921cu, 0xfe1deb1cu, 0xb129a73eu,
-                                            0xe88235f5u, 0x2ebb4484u, 0xe99c7026u, 0xb45f7e41u, 0x3991d639u, 0x835339f4u, 0x9c845f8bu,
-                                            0xbdf9283bu, 0x1ff897ffu, 0xde05980fu, 0xef2f118bu, 0x5a0a6d1fu, 0x6d367ecfu, 0x27cb09b7u,
-                                            0x4f463f66u, 0x9e5fea2du, 0x7527bac7u, 0xebe5f17bu, 0x3d0739f7u, 0x8a5292eau, 0x6bfb5fb1u,
-                                            0x1f8d5d08u, 0x56033046u, 0xfc7b6babu, 0xf0cfbc20u, 0x9af4361du };
+static const uint32_t nti_two_over_pi[] = {
+    0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu, 0xdebbc561u, 0xb7246e3au, 0x424dd2e0u,
+    0x06492eeau, 0x09d1921cu, 0xfe1deb1cu, 0xb129a73eu, 0xe88235f5u, 0x2ebb4484u, 0xe99c7026u, 0xb45f7e41u, 0x3991d639u, 0x835339f4u,
+    0x9c845f8bu, 0xbdf9283bu, 0x1ff897ffu, 0xde05980fu, 0xef2f118bu, 0x5a0a6d1fu, 0x6d367ecfu, 0x27cb09b7u, 0x4f463f66u, 0x9e5fea2du,
+    0x7527bac7u, 0xebe5f17bu, 0x3d0739f7u, 0x8a5292eau, 0x6bfb5fb1u, 0x1f8d5d08u, 0x56033046u, 0xfc7b6babu, 0xf0cfbc20u, 0x9af4361du
+};
 
 // 32 bits of the big number `word` (least first) from bit `at` on
 static uint32_t nti_bits_at(const uint32_t *word, int at) {
@@ -1910,9 +1770,9 @@ static double nti_reduce_huge(double x, int *quadrant) {
 // multiply-add, and slabs of k go on from the stored accumulator, so neither the tiles nor the vector width show in the
 // bits. With `accumulate` the whole product is added to C by one addition, as an unfused sum would do.
 
-#define NTI_PANEL_BYTES 128 // no pass has panels of B wider than this, so scratch is sized by it on every machine
-#define NTI_FILTER_PACKS(columns, size) ((columns) * (int64_t)(size) >= 1024) // rows so far apart that a panel is better copied
-#define NTI_TILE_FLOPS 8388608.0                                              // what a tile aims at: 40 to 80 us of one core
+#define NTI_PANEL_BYTES 128        // no pass has panels of B wider than this, so scratch is sized by it on every machine
+#define NTI_FILTER_PACKS(columns, size) ((columns) * (int64_t)(size) >= 1024)   // rows so far apart that a panel is better copied
+#define NTI_TILE_FLOPS 8388608.0   // what a tile aims at: 40 to 80 us of one core
 
 #if defined(__GNUC__) || defined(__clang__)
 #define NTI_PREFETCH(p) __builtin_prefetch(p)
@@ -1920,32 +1780,28 @@ static double nti_reduce_huge(double x, int *quadrant) {
 #define NTI_PREFETCH(p) ((void)(p))
 #endif
 
-typedef struct nti_run {
-    int64_t a, b, n;
-} nti_run; // n steps of k that start at A + a and B + b
+typedef struct nti_run { int64_t a, b, n; } nti_run;   // n steps of k that start at A + a and B + b
 
-enum { NTI_PANEL_STORE, NTI_PANEL_CONTINUE, NTI_PANEL_ADD }; // C = sum; C is the start of the sum; C += sum
-typedef struct nti_panel { // one call of a micro kernel; strides count elements, the columns of B and C are contiguous
+enum { NTI_PANEL_STORE, NTI_PANEL_CONTINUE, NTI_PANEL_ADD };   // C = sum; C is the start of the sum; C += sum
+typedef struct nti_panel {          // one call of a micro kernel; strides count elements, the columns of B and C are contiguous
     const nti_run *run;
     int64_t runs;
     const void *a, *b;
     void *c;
-    int64_t rsa, csa, rsb, rsc; // rs: from row to row, cs: from column to column
+    int64_t rsa, csa, rsb, rsc;     // rs: from row to row, cs: from column to column
     int mode;
 } nti_panel;
 
-typedef struct nti_gemm { // C (m, n) = or += A (m, k) B (k, n) by one worker
+typedef struct nti_gemm {           // C (m, n) = or += A (m, k) B (k, n) by one worker
     int64_t m, n, k, rsa, csa, rsb, csb, rsc, csc;
     const void *a, *b;
     void *c;
     int accumulate, pack_a, pack_b;
-    int whole;    // every panel is full on every machine
-    int64_t slab; // most steps of k between a load and a store of the accumulators
+    int whole;                      // every panel is full on every machine
+    int64_t slab;                   // most steps of k between a load and a store of the accumulators
 } nti_gemm;
 
-typedef struct nti_gemm_room {
-    int64_t block, panel, sums;
-} nti_gemm_room; // elements of scratch: of A, of B, of C
+typedef struct nti_gemm_room { int64_t block, panel, sums; } nti_gemm_room;   // elements of scratch: of A, of B, of C
 
 static inline int64_t nti_multiple(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 static inline int64_t nti_min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -1956,11 +1812,7 @@ static inline int64_t nti_share(int64_t total, int64_t shares, int64_t index) {
     return total / shares * index + nti_min(index, total % shares);
 }
 
-static inline void nti_gemm_swap(int64_t *a, int64_t *b) {
-    int64_t x = *a;
-    *a = *b;
-    *b = x;
-}
+static inline void nti_gemm_swap(int64_t *a, int64_t *b) { int64_t x = *a; *a = *b; *b = x; }
 
 static inline int64_t nti_gemm_slabs(const nti_gemm *g) { return g->k > g->slab ? (g->k + g->slab - 1) / g->slab : 1; }
 
@@ -1976,10 +1828,8 @@ static nti_gemm_room nti_gemm_scratch(const nti_gemm *g, size_t size) {
     nti_gemm_room r = { 0, 0, 0 };
     if (g->pack_a) r.block = by_column ? k * nti_gemm_pitch(g->m) : g->m * nti_gemm_pitch(k);
     if (g->pack_b || !g->whole || g->csb != 1) r.panel = k * width;
-    if (nti_gemm_keeps_sums(g))
-        r.sums = g->m * nti_multiple(g->n, width);
-    else if (!g->whole || g->csc != 1)
-        r.sums = g->m * width;
+    if (nti_gemm_keeps_sums(g)) r.sums = g->m * nti_multiple(g->n, width);
+    else if (!g->whole || g->csc != 1) r.sums = g->m * width;
     return r;
 }
 
@@ -1989,34 +1839,30 @@ static nti_gemm_room nti_gemm_scratch(const nti_gemm *g, size_t size) {
 // walks over the image in steps of `step`.
 typedef struct nti_conv_axis {
     int64_t out, in, taps, stride, dilation, lhs, pad;
-    int64_t phases, step, tap_step, tap_move; // tap_move: elements of the image between two taps of a phase
-    int64_t blocks;                           // pieces of the output along this axis
+    int64_t phases, step, tap_step, tap_move;   // tap_move: elements of the image between two taps of a phase
+    int64_t blocks;                             // pieces of the output along this axis
 } nti_conv_axis;
 
 typedef struct nti_conv {
-    nti_conv_axis axis[3];                            // missing axes come first, with size 1
-    int64_t batch, groups, channels, columns;         // channels that are summed over and columns that are computed, for each group
-    int64_t wt, wk, wn, wg;                           // strides of the kernel: from tap to tap, along channels, columns, groups
-    int64_t in_pitch, out_pitch, in_image, out_image; // from pixel to pixel, from image to image
-    int flip, accumulate;                             // flip: taps are counted from the other end
-    int depthwise;                                    // one channel a group: groups are columns, and nothing is summed but taps
-    int across;                                       // few columns: vectors go along a row of pixels instead
+    nti_conv_axis axis[3];                      // missing axes come first, with size 1
+    int64_t batch, groups, channels, columns;   // channels that are summed over and columns that are computed, for each group
+    int64_t wt, wk, wn, wg;                     // strides of the kernel: from tap to tap, along channels, columns, groups
+    int64_t in_pitch, out_pitch, in_image, out_image;   // from pixel to pixel, from image to image
+    int flip, accumulate;                       // flip: taps are counted from the other end
+    int depthwise;                              // one channel a group: groups are columns, and nothing is summed but taps
+    int across;                                 // few columns: vectors go along a row of pixels instead
     int64_t images, image_blocks, tile_columns, column_blocks;
-    int64_t runs, slab, panel, sums; // scratch: runs, and elements
+    int64_t runs, slab, panel, sums;            // scratch: runs, and elements
     const void *x, *w;
     void *out;
 } nti_conv;
 
-typedef struct nti_conv_part {                           // the outputs of one phase and one block along an axis
-    int64_t first, count, move, base, taps, tap, extent; // output first + j * move; tap `tap` + u * tap_step meets input base + ...
+typedef struct nti_conv_part {                  // the outputs of one phase and one block along an axis
+    int64_t first, count, move, base, taps, tap, extent;   // output first + j * move; tap `tap` + u * tap_step meets input base + ...
 } nti_conv_part;
 
 static int64_t nti_gcd(int64_t a, int64_t b) {
-    while (b) {
-        int64_t r = a % b;
-        a = b;
-        b = r;
-    }
+    while (b) { int64_t r = a % b; a = b; b = r; }
     return a;
 }
 
@@ -2039,9 +1885,9 @@ static nti_conv_part nti_conv_part_of(const nti_conv_axis *a, int64_t phase, int
 typedef struct nti_conv_tile {
     nti_conv_part part[3];
     int64_t group, column, columns, image, images;
-    int inside; // the image can be read in place, from `inside_offset` on
+    int inside;                                 // the image can be read in place, from `inside_offset` on
     int64_t inside_offset;
-    int64_t pitch[3]; // from pixel to pixel along each axis, in the image or in its copy
+    int64_t pitch[3];                           // from pixel to pixel along each axis, in the image or in its copy
 } nti_conv_tile;
 
 // One phase of a tile; 0 if it is empty.
@@ -2106,10 +1952,8 @@ static int64_t nti_conv_join_runs(nti_run *run, int64_t runs, int64_t rsb) {
     int64_t kept = 0;
     for (int64_t i = 1; i < runs; i++) {
         nti_run *last = run + kept;
-        if (last->a + last->n == run[i].a && last->b + last->n * rsb == run[i].b)
-            last->n += run[i].n;
-        else
-            run[++kept] = run[i];
+        if (last->a + last->n == run[i].a && last->b + last->n * rsb == run[i].b) last->n += run[i].n;
+        else run[++kept] = run[i];
     }
     return runs > 0 ? kept + 1 : 0;
 }
@@ -2142,12 +1986,12 @@ static int64_t nti_conv_meet(const nti_conv_axis *a, int64_t o, int64_t t) {
 // output pixels in row-major order. Taps along the last axis that lie side by side are rows of one product (`merged`).
 // A unit is a row of output pixels or a segment of a long one; a slab of units has partial sums of its own, added in order.
 typedef struct nti_filter {
-    nti_conv v;       // v.w is the gradient of the output
-    int merged, copy; // copy: rows of the image go through scratch, with their borders
+    nti_conv v;                                 // v.w is the gradient of the output
+    int merged, copy;                           // copy: rows of the image go through scratch, with their borders
     int64_t rows, tap_groups, tile_taps, tap_blocks;
-    int64_t segments, units, slabs, chunk; // chunk: units between a load and a store of the accumulators
-    int64_t pitch;                         // of partial sums
-    size_t partials;                       // elements of partial sums in shared scratch
+    int64_t segments, units, slabs, chunk;      // chunk: units between a load and a store of the accumulators
+    int64_t pitch;                              // of partial sums
+    size_t partials;                            // elements of partial sums in shared scratch
     int64_t sum_blocks;
 } nti_filter;
 
@@ -2159,8 +2003,8 @@ static int64_t nti_filter_pixel(const nti_filter *f, int64_t unit) {
 
 typedef struct nti_filter_tile {
     int64_t slab, group, tap, tap_end, column, columns;
-    int64_t first, end, chunk, chunk_end; // units
-    int64_t pixel;                        // the first pixel of the chunk
+    int64_t first, end, chunk, chunk_end;       // units
+    int64_t pixel;                              // the first pixel of the chunk
 } nti_filter_tile;
 
 static nti_filter_tile nti_filter_tile_of(const nti_filter *f, int64_t tile) {
@@ -2193,7 +2037,7 @@ static int64_t nti_filter_run(const nti_conv_axis *a, int64_t t, int64_t begin, 
     return nti_min((end - *at + a->phases - 1) / a->phases, (a->in - index + a->step - 1) / a->step);
 }
 
-typedef struct nti_gemm_table { // one for each pass and dtype
+typedef struct nti_gemm_table {     // one for each pass and dtype
     void (*product)(const nti_gemm *g, void *scratch);
     void (*conv)(const nti_conv *v, int64_t tile, void *scratch);
     void (*filter)(const nti_filter *v, int64_t tile, void *shared, void *scratch);
@@ -2230,22 +2074,22 @@ typedef struct nti_gemm_table { // one for each pass and dtype
 
 enum { NTI_SUM, NTI_PROD, NTI_MAX, NTI_MIN, NTI_ANY, NTI_ALL, NTI_ARGMAX, NTI_ARGMIN };
 
-#define NTI_NARROW_COLUMNS 32 // columns from which rows are added one after another
+#define NTI_NARROW_COLUMNS 32                  // columns from which rows are added one after another
 #define NTI_PIECE_ROWS 256
-#define NTI_PIECE_GROUP 64      // pieces that are summed before their sum goes to the total
-#define NTI_SUM_WIDTH 16        // lanes of a sum, as in the passes
-#define NTI_BLOCK_ELEMENTS 8192 // elements that strided operands are gathered into at a time
-#define NTI_TILE_ELEMENTS 65536 // elements that a tile of memory-bound work aims at
+#define NTI_PIECE_GROUP 64             // pieces that are summed before their sum goes to the total
+#define NTI_SUM_WIDTH 16               // lanes of a sum, as in the passes
+#define NTI_BLOCK_ELEMENTS 8192        // elements that strided operands are gathered into at a time
+#define NTI_TILE_ELEMENTS 65536        // elements that a tile of memory-bound work aims at
 
 typedef struct nti_reduce_kernels {
     // out[i] of the n elements at x + i step, in lanes
     void (*runs)(void *out, const void *x, int64_t count, int64_t step, int64_t n);
-    void (*lanes)(void *out, const void *x, int64_t rows, int64_t stride, int64_t m, void *work); // rows in lanes; work: 16 m elements
+    void (*lanes)(void *out, const void *x, int64_t rows, int64_t stride, int64_t m, void *work);    // rows in lanes; work: 16 m elements
     // out (nothing if fresh), then row after row
     void (*rows)(void *out, const void *x, int64_t rows, int64_t stride, int64_t m, int fresh);
 } nti_reduce_kernels;
 
-typedef struct nti_labels { // rows of cross entropy
+typedef struct nti_labels {            // rows of cross entropy
     const int32_t *label;
     int64_t rows, n;
     double smoothing;
@@ -2253,14 +2097,14 @@ typedef struct nti_labels { // rows of cross entropy
     int has_ignored;
 } nti_labels;
 
-typedef struct nti_window { // `count` windows of one row of the output, each with the same taps
-    const int64_t *tap;     // offsets from the window's origin, in row-major order
-    int64_t taps, count, m; // m: channels
-    int64_t step, out_step; // from window to window, in what is pooled and in the result
+typedef struct nti_window {            // `count` windows of one row of the output, each with the same taps
+    const int64_t *tap;                // offsets from the window's origin, in row-major order
+    int64_t taps, count, m;            // m: channels
+    int64_t step, out_step;            // from window to window, in what is pooled and in the result
 } nti_window;
 
 typedef struct nti_rows_table {
-    nti_reduce_kernels reduce[4]; // NTI_SUM to NTI_MIN
+    nti_reduce_kernels reduce[4];      // NTI_SUM to NTI_MIN
     // first index of *value; a NaN finds a NaN
     int64_t (*find)(const void *x, int64_t n, const void *value);
     void (*arg_rows)(void *best, void *index, const void *x, int64_t first, int64_t rows, int64_t stride, int64_t m, int least);
@@ -2274,7 +2118,7 @@ typedef struct nti_rows_table {
     void (*norm_stats)(void *out, const void *x, int64_t rows, int64_t n, double eps);
     void (*norm_apply)(void *out, const void *x, const void *stats, const void *scale, const void *bias, int64_t rows, int64_t n);
     void (*norm_grad)(void *out, const void *x, const void *stats, const void *g, int64_t rows, int64_t n);
-    void (*pool[2])(void *out, const void *x, const nti_window *w); // max, sum
+    void (*pool[2])(void *out, const void *x, const nti_window *w);                                  // max, sum
     // adds g to out at the first maximal tap
     void (*max_pool_grad)(void *out, const void *x, const void *g, const nti_window *w);
     void (*max_pool_jvp)(void *out, const void *x, const void *t, const nti_window *w);
@@ -2284,11 +2128,11 @@ typedef struct nti_rows_table {
 enum { NTI_UPDATE_SGD, NTI_UPDATE_ADAM };
 typedef struct nti_update {
     int kind, momentum, nesterov;
-    double rate, scale;                 // learning rate; factor on the gradient (1 over the sum of weights)
-    double decay;                       // added to the direction: decay times the parameter
-    double mu;                          // sgd
-    double b1, b2, eps, eps_root;       // adam
-    double m_now, m_next, g_now, v_now; // bias corrections: 1/(1-b1^t), b1/(1-b1^(t+1)), (1-b1)/(1-b1^t), 1/(1-b2^t)
+    double rate, scale;                    // learning rate; factor on the gradient (1 over the sum of weights)
+    double decay;                          // added to the direction: decay times the parameter
+    double mu;                             // sgd
+    double b1, b2, eps, eps_root;          // adam
+    double m_now, m_next, g_now, v_now;    // bias corrections: 1/(1-b1^t), b1/(1-b1^(t+1)), (1-b1)/(1-b1^t), 1/(1-b2^t)
 } nti_update;
 
 typedef struct nti_update_table {
@@ -2349,40 +2193,22 @@ typedef NTI_I NTI_VI;
 typedef NTI_U NTI_VU;
 #endif
 
-static NTI_INLINE NTI_V NTI_K(nti_load)(const NTI_T *p) {
-    NTI_V v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
+static NTI_INLINE NTI_V NTI_K(nti_load)(const NTI_T *p) { NTI_V v; memcpy(&v, p, sizeof v); return v; }
 static NTI_INLINE void NTI_K(nti_store)(NTI_T *p, NTI_V v) { memcpy(p, &v, sizeof v); }
-static NTI_INLINE NTI_VI NTI_K(nti_as_int)(NTI_V v) {
-    NTI_VI i;
-    memcpy(&i, &v, sizeof i);
-    return i;
-}
-static NTI_INLINE NTI_V NTI_K(nti_as_float)(NTI_VI v) {
-    NTI_V f;
-    memcpy(&f, &v, sizeof f);
-    return f;
-}
+static NTI_INLINE NTI_VI NTI_K(nti_as_int)(NTI_V v) { NTI_VI i; memcpy(&i, &v, sizeof i); return i; }
+static NTI_INLINE NTI_V NTI_K(nti_as_float)(NTI_VI v) { NTI_V f; memcpy(&f, &v, sizeof f); return f; }
 #if NTI_BYTES > 0
-static NTI_INLINE NTI_V NTI_K(nti_splat)(NTI_T x) {
-    NTI_V v = { 0 };
-    return x - v;
-}
-static NTI_INLINE NTI_VI NTI_K(nti_splat_int)(NTI_I x) {
-    NTI_VI v = { 0 };
-    return v + x;
-}
+static NTI_INLINE NTI_V NTI_K(nti_splat)(NTI_T x) { NTI_V v = { 0 }; return x - v; }
+static NTI_INLINE NTI_VI NTI_K(nti_splat_int)(NTI_I x) { NTI_VI v = { 0 }; return v + x; }
 #define NTI_LT(a, b) ((NTI_VI)((a) < (b)))
 #define NTI_LE(a, b) ((NTI_VI)((a) <= (b)))
 #define NTI_EQ(a, b) ((NTI_VI)((a) == (b)))
 #else
 static NTI_INLINE NTI_V NTI_K(nti_splat)(NTI_T x) { return x; }
 static NTI_INLINE NTI_VI NTI_K(nti_splat_int)(NTI_I x) { return x; }
-#define NTI_LT(a, b) ((NTI_I) - ((a) < (b)))
-#define NTI_LE(a, b) ((NTI_I) - ((a) <= (b)))
-#define NTI_EQ(a, b) ((NTI_I) - ((a) == (b)))
+#define NTI_LT(a, b) ((NTI_I)-((a) < (b)))
+#define NTI_LE(a, b) ((NTI_I)-((a) <= (b)))
+#define NTI_EQ(a, b) ((NTI_I)-((a) == (b)))
 #endif
 #define NTI_LOAD NTI_K(nti_load)
 #define NTI_STORE NTI_K(nti_store)
@@ -2447,7 +2273,7 @@ static NTI_INLINE NTI_T NTI_K(nti_fma1)(NTI_T a, NTI_T b, NTI_T c) {
 #define NTI_PICKU(f64, f32) ((NTI_U)(f32))
 #define NTI_MANTISSA 23
 #endif
-#define NTI_MAGIC NTI_PICK(6755399441055744.0, 12582912.0) // 1.5 2^mantissa: adding it rounds to an integer, which stands in the low bits
+#define NTI_MAGIC NTI_PICK(6755399441055744.0, 12582912.0)   // 1.5 2^mantissa: adding it rounds to an integer, which stands in the low bits
 #define NTI_LN2_HI NTI_PICK(6.93147180369123816490e-01, 0.693359375)
 #define NTI_LN2_LO NTI_PICK(1.90821492927058770002e-10, -2.12194440054690583e-4)
 #define NTI_PI_2 NTI_PICK(1.57079632679489661923, 1.57079637050628662109)
@@ -2455,56 +2281,45 @@ static NTI_INLINE NTI_T NTI_K(nti_fma1)(NTI_T a, NTI_T b, NTI_T c) {
 
 // Minimax polynomials, lowest power first.
 #if NTI_F64
-static const double NTI_K(nti_exp_poly)[] = { // (exp(r) - 1 - r) / r^2
-    0.5000000000000014,     0.16666666666666702,   0.041666666666503115,  0.0083333333333056245, 0.0013888888950539329,
-    0.00019841269920804269, 2.4801486036360345e-5, 2.7557213196203932e-6, 2.7632752393049018e-7, 2.5118864534690369e-8
-};
-static const double NTI_K(nti_log_poly)[] = { // (log((1 + s) / (1 - s)) / s - 2) / s^2 in s^2
-    0.66666666666667352, 0.39999999999408703, 0.28571428743905228, 0.22222198398272908,
-    0.181835743818772,   0.1531376968414558,  0.14798984136277204
-};
-static const double NTI_K(nti_sin_poly)[] = { // (sin(r) / r - 1) / r^2 in r^2
-    -0.16666666666666632,  0.0083333333333223388,  -0.00019841269829741087,
-    2.7557313666537023e-6, -2.5050753824270751e-8, 1.5896530482142205e-10
-};
-static const double NTI_K(nti_cos_poly)[] = { // (cos(r) - 1 + r^2 / 2) / r^4 in r^2
-    0.041666666666666599,  -0.0013888888888873996, 2.4801587289396986e-5,
-    -2.755731432632473e-7, 2.0875719569075988e-9,  -1.1359448108139578e-11
-};
-static const double NTI_K(nti_atan_poly)[] = { // (atan(t) / t - 1) / t^2 in t^2
-    -0.33333333333333198,  0.1999999999995378,   -0.14285714280216233, 0.11111110784446198,  -0.090908977858368765, 0.076920607055183288,
-    -0.066631094713755529, 0.058479273556976392, -0.05039468995932334, 0.038068540780154929, -0.017911348532956033
-};
-static const double NTI_K(nti_asin_poly)[] = { // (asin(t) / t - 1) / t^2 in t^2
-    0.16666666666666763,  0.074999999999700976,  0.044642857175286792, 0.030381942675250812, 0.022372215906560075,
-    0.017351595491070192, 0.013981018611533631,  0.0113972926723636,   0.010789322019597563, 0.0036721860169186655,
-    0.021790635437296991, -0.021116690054265087, 0.032702136015259637
-};
-static const double NTI_K(nti_erf_poly)[] = { // erf(x) / x - 1 in x^2
-    0.1283791670955126,      -0.37612638903183475,   0.11283791670925479,    -0.026866170632925498, 0.0052239773735698766,
-    -0.00085482977969031368, 0.00012053336999544561, -1.4845891283057165e-5, 1.4726244430391079e-6
-};
-static const double NTI_K(nti_erfcx_poly)[] = { // exp(x^2) erfc(x) (1 + 2 x) in (x - 4) / (x + 4)
-    1.2329951186255525,      -0.13962111684056318,    0.015379652102606686,   0.06809705425476357,    -0.10103906603558767,
-    0.093732834996213707,    -0.066330365827728681,   0.037167515565656179,   -0.016197733884307465,  0.0050319697874748911,
-    -0.00075777442408520851, -0.00019925601518000975, 0.00015062629600786825, -2.4400271254677643e-5, -1.1233978391323788e-5,
-    5.709088248955614e-6,    3.1324598469194049e-7,   -8.2009657027869144e-7, 5.5743030421283034e-8,  1.0160512622226629e-7,
-    -8.2552608722371628e-9,  -8.4660944292179494e-9
-};
-static const double NTI_K(nti_lgamma_poly)[] = { // lgamma(2 + t) / t
-    0.42278433509846714,    0.32246703342411325,    -0.067352301053195609,  0.020580808427777216,    -0.0073855510289380351,
-    0.0028905103312114891,  -0.0011927539009187283, 0.00050966951095516755, -0.00022315497871247295, 9.945773298176881e-5,
-    -4.4923716906182901e-5, 2.0505141268050859e-5,  -9.456338886925901e-6,  4.3866407566655331e-6,   -1.9741867103286292e-6,
-    9.1562666830308003e-7,  -5.8125175067370553e-7, 2.8290669701786327e-7
-};
-static const double NTI_K(nti_stirling_poly)[] = { // x (lgamma(x) - (x - 1/2) log(x) + x - log(2 pi) / 2) in 1 / x^2
-    0.083333333333333297,    -0.0027777777776100004, 0.00079365066686241452,
-    -0.00059520293687739975, 0.00083730837761945999, -0.0016532372492024914
-};
-static const double NTI_K(nti_erf_inv_tail)[] = { // inverse erf in sqrt(-log(1 - x^2)) - 4, to 5e-7: a start for one step of Halley's
-    3.8397847346850001,     1.0094883172043505,     0.0012424893925295429, -0.00083567472099315225,
-    0.00030924709631519743, -9.9223901837379265e-5, 1.7511759609803954e-5, -1.9705507294460972e-7
-};
+static const double NTI_K(nti_exp_poly)[] = {   // (exp(r) - 1 - r) / r^2
+    0.5000000000000014, 0.16666666666666702, 0.041666666666503115, 0.0083333333333056245, 0.0013888888950539329, 0.00019841269920804269,
+    2.4801486036360345e-5, 2.7557213196203932e-6, 2.7632752393049018e-7, 2.5118864534690369e-8 };
+static const double NTI_K(nti_log_poly)[] = {   // (log((1 + s) / (1 - s)) / s - 2) / s^2 in s^2
+    0.66666666666667352, 0.39999999999408703, 0.28571428743905228, 0.22222198398272908, 0.181835743818772,
+    0.1531376968414558, 0.14798984136277204 };
+static const double NTI_K(nti_sin_poly)[] = {   // (sin(r) / r - 1) / r^2 in r^2
+    -0.16666666666666632, 0.0083333333333223388, -0.00019841269829741087, 2.7557313666537023e-6, -2.5050753824270751e-8,
+    1.5896530482142205e-10 };
+static const double NTI_K(nti_cos_poly)[] = {   // (cos(r) - 1 + r^2 / 2) / r^4 in r^2
+    0.041666666666666599, -0.0013888888888873996, 2.4801587289396986e-5, -2.755731432632473e-7, 2.0875719569075988e-9,
+    -1.1359448108139578e-11 };
+static const double NTI_K(nti_atan_poly)[] = {   // (atan(t) / t - 1) / t^2 in t^2
+    -0.33333333333333198, 0.1999999999995378, -0.14285714280216233, 0.11111110784446198, -0.090908977858368765, 0.076920607055183288,
+    -0.066631094713755529, 0.058479273556976392, -0.05039468995932334, 0.038068540780154929, -0.017911348532956033 };
+static const double NTI_K(nti_asin_poly)[] = {   // (asin(t) / t - 1) / t^2 in t^2
+    0.16666666666666763, 0.074999999999700976, 0.044642857175286792, 0.030381942675250812, 0.022372215906560075, 0.017351595491070192,
+    0.013981018611533631, 0.0113972926723636, 0.010789322019597563, 0.0036721860169186655, 0.021790635437296991, -0.021116690054265087,
+    0.032702136015259637 };
+static const double NTI_K(nti_erf_poly)[] = {   // erf(x) / x - 1 in x^2
+    0.1283791670955126, -0.37612638903183475, 0.11283791670925479, -0.026866170632925498, 0.0052239773735698766, -0.00085482977969031368,
+    0.00012053336999544561, -1.4845891283057165e-5, 1.4726244430391079e-6 };
+static const double NTI_K(nti_erfcx_poly)[] = {   // exp(x^2) erfc(x) (1 + 2 x) in (x - 4) / (x + 4)
+    1.2329951186255525, -0.13962111684056318, 0.015379652102606686, 0.06809705425476357, -0.10103906603558767, 0.093732834996213707,
+    -0.066330365827728681, 0.037167515565656179, -0.016197733884307465, 0.0050319697874748911, -0.00075777442408520851,
+    -0.00019925601518000975, 0.00015062629600786825, -2.4400271254677643e-5, -1.1233978391323788e-5, 5.709088248955614e-6,
+    3.1324598469194049e-7, -8.2009657027869144e-7, 5.5743030421283034e-8, 1.0160512622226629e-7, -8.2552608722371628e-9,
+    -8.4660944292179494e-9 };
+static const double NTI_K(nti_lgamma_poly)[] = {   // lgamma(2 + t) / t
+    0.42278433509846714, 0.32246703342411325, -0.067352301053195609, 0.020580808427777216, -0.0073855510289380351, 0.0028905103312114891,
+    -0.0011927539009187283, 0.00050966951095516755, -0.00022315497871247295, 9.945773298176881e-5, -4.4923716906182901e-5,
+    2.0505141268050859e-5, -9.456338886925901e-6, 4.3866407566655331e-6, -1.9741867103286292e-6, 9.1562666830308003e-7,
+    -5.8125175067370553e-7, 2.8290669701786327e-7 };
+static const double NTI_K(nti_stirling_poly)[] = {   // x (lgamma(x) - (x - 1/2) log(x) + x - log(2 pi) / 2) in 1 / x^2
+    0.083333333333333297, -0.0027777777776100004, 0.00079365066686241452, -0.00059520293687739975, 0.00083730837761945999,
+    -0.0016532372492024914 };
+static const double NTI_K(nti_erf_inv_tail)[] = {   // inverse erf in sqrt(-log(1 - x^2)) - 4, to 5e-7: a start for one step of Halley's
+    3.8397847346850001, 1.0094883172043505, 0.0012424893925295429, -0.00083567472099315225, 0.00030924709631519743, -9.9223901837379265e-5,
+    1.7511759609803954e-5, -1.9705507294460972e-7 };
 #else
 static const float NTI_K(nti_exp_poly)[] = { 0.50000001f, 0.166665129f, 0.0416661893f, 0.00836959694f, 0.00139516198f };
 static const float NTI_K(nti_log_poly)[] = { 0.666666656f, 0.400003374f, 0.285371583f, 0.235852059f };
@@ -2513,22 +2328,19 @@ static const float NTI_K(nti_cos_poly)[] = { 0.0416666467f, -0.00138873607f, 2.4
 static const float NTI_K(nti_atan_poly)[] = { -0.333333155f, 0.199984881f, -0.142438059f, 0.105955754f, -0.0608214372f };
 static const float NTI_K(nti_asin_poly)[] = { 0.16666754f, 0.0749523751f, 0.0454777881f, 0.0241434131f, 0.0422269555f };
 static const float NTI_K(nti_erf_poly)[] = { 0.12837917f, -0.376126093f, 0.112828369f, -0.0267580729f, 0.0047197381f };
-static const float NTI_K(nti_erfcx_poly)[] = { // in (x - 2) / (x + 2)
-    1.27697839f,     -0.0927639841f, -0.166031461f,  0.164055411f,    -0.0542037648f,
-    -0.00806004719f, 0.00862937794f, 0.00131281341f, -0.00122694701f, -0.000398577191f
-};
-static const float NTI_K(nti_lgamma_poly)[] = { 0.422784343f,    0.322467005f,   -0.0673532729f,  0.0205820292f,
-                                                -0.00736634503f, 0.00287563774f, -0.00131276745f, 0.000577637174f };
+static const float NTI_K(nti_erfcx_poly)[] = {   // in (x - 2) / (x + 2)
+    1.27697839f, -0.0927639841f, -0.166031461f, 0.164055411f, -0.0542037648f, -0.00806004719f, 0.00862937794f, 0.00131281341f,
+    -0.00122694701f, -0.000398577191f };
+static const float NTI_K(nti_lgamma_poly)[] = { 0.422784343f, 0.322467005f, -0.0673532729f, 0.0205820292f, -0.00736634503f, 0.00287563774f,
+    -0.00131276745f, 0.000577637174f };
 static const float NTI_K(nti_stirling_poly)[] = { 0.0833333095f, -0.0027655192f };
-static const float NTI_K(nti_erf_inv_tail)[] = { // inverse erf(x) / x in sqrt(-log(1 - x^2)) - 3 (Giles, as in XLA)
-    2.83297682f,     1.00167406f,    0.00943887047f,  -0.0076224613f,  0.00573950773f,
-    -0.00367342844f, 0.00134934322f, 0.000100950558f, -0.000200214257f
-};
+static const float NTI_K(nti_erf_inv_tail)[] = {   // inverse erf(x) / x in sqrt(-log(1 - x^2)) - 3 (Giles, as in XLA)
+    2.83297682f, 1.00167406f, 0.00943887047f, -0.0076224613f, 0.00573950773f, -0.00367342844f, 0.00134934322f, 0.000100950558f,
+    -0.000200214257f };
 #endif
-static const NTI_T NTI_K(nti_erf_inv_poly)[] = { // inverse erf(x) / x in -log(1 - x^2) - 2.5 (Giles, as in XLA)
-    NTI_C(1.50140941),      NTI_C(0.246640727),    NTI_C(-0.00417768164), NTI_C(-0.00125372503), NTI_C(0.00021858087),
-    NTI_C(-4.39150654e-06), NTI_C(-3.5233877e-06), NTI_C(3.43273939e-07), NTI_C(2.81022636e-08)
-};
+static const NTI_T NTI_K(nti_erf_inv_poly)[] = {   // inverse erf(x) / x in -log(1 - x^2) - 2.5 (Giles, as in XLA)
+    NTI_C(1.50140941), NTI_C(0.246640727), NTI_C(-0.00417768164), NTI_C(-0.00125372503), NTI_C(0.00021858087), NTI_C(-4.39150654e-06),
+    NTI_C(-3.5233877e-06), NTI_C(3.43273939e-07), NTI_C(2.81022636e-08) };
 
 // Even and odd powers apart, so that two chains of multiplications run at a time.
 static NTI_INLINE NTI_V NTI_K(nti_poly)(NTI_V x, const NTI_T *c, int n) {
@@ -2653,12 +2465,14 @@ static NTI_INLINE NTI_V NTI_K(nti_expm1_half)(NTI_V x) {
     NTI_V s = NTI_K(nti_pow2)(k - NTI_C(2));
     return NTI_FMA(s, q, s - NTI_C(0.25)) * NTI_C(2);
 }
-static NTI_INLINE NTI_V NTI_K(nti_expm1)(NTI_V x) { return NTI_CHOOSE(NTI_EQ(x, NTI_SPLAT(0)), x, NTI_K(nti_expm1_half)(x) * NTI_C(2)); }
+static NTI_INLINE NTI_V NTI_K(nti_expm1)(NTI_V x) {
+    return NTI_CHOOSE(NTI_EQ(x, NTI_SPLAT(0)), x, NTI_K(nti_expm1_half)(x) * NTI_C(2));
+}
 
 // x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), for finite x > 0: gives f
 static NTI_INLINE NTI_V NTI_K(nti_log_parts)(NTI_V x, NTI_V *k) {
     const NTI_U half = NTI_PICKU(0x3fe6a09e667f3bcdu, 0x3f3504f3u), one = NTI_PICKU(0x3ff0000000000000u, 0x3f800000u);
-    const NTI_T lift = NTI_PICK(18014398509481984.0, 33554432.0); // subnormal numbers go up by 2^54 or 2^25
+    const NTI_T lift = NTI_PICK(18014398509481984.0, 33554432.0);   // subnormal numbers go up by 2^54 or 2^25
     NTI_VI low = NTI_LT(x, NTI_SPLAT(NTI_PICK(2.2250738585072014e-308, 1.17549435e-38)));
     x = NTI_CHOOSE(low, x * lift, x);
     NTI_VU u = (NTI_VU)NTI_INT(x) + (NTI_U)(one - half);
@@ -2692,7 +2506,7 @@ static NTI_INLINE NTI_V NTI_K(nti_log2)(NTI_V x) {
 }
 static NTI_INLINE NTI_V NTI_K(nti_log1p)(NTI_V x) {
     NTI_V u = x + NTI_C(1);
-    NTI_V r = NTI_K(nti_log_plus)(u, (x - (u - NTI_C(1))) / u); // the last: what the sum u lost
+    NTI_V r = NTI_K(nti_log_plus)(u, (x - (u - NTI_C(1))) / u);   // the last: what the sum u lost
     return NTI_CHOOSE(NTI_EQ(x, NTI_SPLAT(0)), x, r);
 }
 
@@ -2725,7 +2539,8 @@ static NTI_V NTI_K(nti_pow)(NTI_V x, NTI_V y) {
 static NTI_INLINE NTI_V NTI_K(nti_int_pow)(NTI_V x, int p) {
     NTI_V r = NTI_SPLAT(1);
     for (int n = p < 0 ? -p : p; n; n >>= 1, x = x * x)
-        if (n & 1) r = r * x;
+        if (n & 1)
+            r = r * x;
     return p < 0 ? NTI_C(1) / r : r;
 }
 
@@ -2733,7 +2548,8 @@ static NTI_INLINE int NTI_K(nti_any)(NTI_VI mask) {
 #if NTI_BYTES
     uint64_t word[NTI_BYTES / 8], any = 0;
     memcpy(word, &mask, sizeof mask);
-    for (int k = 0; k < NTI_BYTES / 8; k++) any |= word[k];
+    for (int k = 0; k < NTI_BYTES / 8; k++)
+        any |= word[k];
     return any != 0;
 #else
     return mask != 0;
@@ -2750,7 +2566,8 @@ static void NTI_K(nti_reduce_far)(NTI_V x, NTI_VI far, NTI_V *r, NTI_V *lo, NTI_
     memcpy(turn, quadrant, sizeof x);
     for (int k = 0; k < NTI_W; k++) {
         int q = 0;
-        if (!mask[k]) continue;
+        if (!mask[k])
+            continue;
         double exact = arg[k] - arg[k] == 0 ? nti_reduce_huge((double)arg[k], &q) : (double)NAN;
         high[k] = (NTI_T)exact;
         low[k] = (NTI_T)(exact - (double)high[k]);
@@ -2773,7 +2590,8 @@ static NTI_V NTI_K(nti_reduce)(NTI_V x, NTI_V *lo, NTI_VI *quadrant) {
     *lo = rest - (r - v);
     *quadrant = NTI_INT(biased);
     NTI_VI far = ~NTI_LE(NTI_ABS(x), NTI_SPLAT(NTI_PICK(1e9, 1e5)));
-    if (NTI_K(nti_any)(far)) NTI_K(nti_reduce_far)(x, far, &r, lo, quadrant);
+    if (NTI_K(nti_any)(far))
+        NTI_K(nti_reduce_far)(x, far, &r, lo, quadrant);
     return r;
 }
 static NTI_INLINE NTI_V NTI_K(nti_sin_small)(NTI_V r, NTI_V lo) {
@@ -2820,7 +2638,7 @@ static NTI_V NTI_K(nti_atan2)(NTI_V y, NTI_V x) {
     n = NTI_CHOOSE(corner, one, n);
     d = NTI_CHOOSE(corner | origin, one, d);
     NTI_VI huge = NTI_LT(NTI_SPLAT(NTI_PICK(1e300, 1e36)), NTI_K(nti_most)(n, d));
-    NTI_V less = NTI_CHOOSE(huge, NTI_SPLAT(0.125), one); // so that the sum n + d stays finite
+    NTI_V less = NTI_CHOOSE(huge, NTI_SPLAT(0.125), one);   // so that the sum n + d stays finite
     NTI_V a = NTI_K(nti_angle)(n * less, d * less);
     NTI_VI left = NTI_LT(NTI_COPYSIGN(one, x), NTI_SPLAT(0));
     a = NTI_CHOOSE(left, NTI_C(2) * NTI_PI_2 - (a - NTI_C(2) * NTI_PI_2_LO), a);
@@ -2878,12 +2696,12 @@ static NTI_V NTI_K(nti_atanh)(NTI_V x) {
 }
 static NTI_V NTI_K(nti_cbrt)(NTI_V x) {
     NTI_V a = NTI_ABS(x), y = NTI_EXP(NTI_LOG(a) * NTI_C(0.33333333333333333333));
-    y = y - (y - a / (y * y)) * NTI_C(0.33333333333333333333); // Newton: the logarithm loses digits when its value is large
+    y = y - (y - a / (y * y)) * NTI_C(0.33333333333333333333);   // Newton: the logarithm loses digits when its value is large
     return NTI_CHOOSE(NTI_LT(NTI_SPLAT(0), a) & NTI_LT(a, NTI_SPLAT(NTI_INF)), NTI_COPYSIGN(y, x), x);
 }
 
 // erf and the normal distribution: exp(-x^2) with x^2 to twice the precision, and exp(x^2) erfc(x) as a polynomial.
-static NTI_INLINE NTI_V NTI_K(nti_gauss)(NTI_V a, NTI_T factor) { // exp(-factor a^2), factor 1 or 1/2, a >= 0
+static NTI_INLINE NTI_V NTI_K(nti_gauss)(NTI_V a, NTI_T factor) {   // exp(-factor a^2), factor 1 or 1/2, a >= 0
     a = NTI_K(nti_least)(a, NTI_SPLAT(NTI_PICK(40, 15)));
     NTI_V h = a * a, l = NTI_K(nti_product_error)(a, a, h);
     return NTI_K(nti_exp_pair)(h * -factor, l * -factor);
@@ -2943,7 +2761,9 @@ static NTI_INLINE NTI_V NTI_K(nti_sigmoid)(NTI_V x) {
     NTI_V one = NTI_SPLAT(1), z = NTI_EXP(-NTI_ABS(x));
     return NTI_CHOOSE(NTI_LT(x, NTI_SPLAT(0)), z, one) / (one + z);
 }
-static NTI_V NTI_K(nti_softplus)(NTI_V x) { return NTI_K(nti_most)(x, NTI_SPLAT(0)) + NTI_K(nti_log1p)(NTI_EXP(-NTI_ABS(x))); }
+static NTI_V NTI_K(nti_softplus)(NTI_V x) {
+    return NTI_K(nti_most)(x, NTI_SPLAT(0)) + NTI_K(nti_log1p)(NTI_EXP(-NTI_ABS(x)));
+}
 static NTI_INLINE NTI_V NTI_K(nti_gelu)(NTI_V x) {
     NTI_V g;
     return x * NTI_K(nti_normal_cdf)(x, &g);
@@ -2984,7 +2804,7 @@ static NTI_V NTI_K(nti_lgamma_positive)(NTI_V x) {
     const NTI_V one = NTI_SPLAT(1);
     NTI_VI tiny = NTI_LT(x, NTI_SPLAT(0.5)), low = NTI_LT(x, NTI_SPLAT(1.5)), large = NTI_LE(NTI_SPLAT(8), x);
     NTI_V product = NTI_CHOOSE(tiny, x * (x + one), NTI_CHOOSE(low, x, one));
-    NTI_V t = NTI_CHOOSE(tiny, x, NTI_CHOOSE(low, x - one, x - NTI_C(2))); // exact near 1 and 2
+    NTI_V t = NTI_CHOOSE(tiny, x, NTI_CHOOSE(low, x - one, x - NTI_C(2)));   // exact near 1 and 2
     for (int k = 0; k < 6; k++) {
         NTI_VI down = NTI_LT(NTI_SPLAT(0.5), t) & ~large;
         product = NTI_CHOOSE(down, product * (t + one), product);
@@ -3001,9 +2821,10 @@ static NTI_V NTI_K(nti_lgamma)(NTI_V x) {
     NTI_V zero = NTI_SPLAT(0), inf = NTI_SPLAT(NTI_INF);
     NTI_VI left = NTI_LE(x, zero);
     NTI_V g = NTI_K(nti_lgamma_positive)(NTI_CHOOSE(left, NTI_C(1) - x, x));
-    if (!NTI_K(nti_any)(left)) return g;
+    if (!NTI_K(nti_any)(left))
+        return g;
     NTI_V mirror = (NTI_C(1.14472988584940017414) - NTI_LOG(NTI_ABS(NTI_K(nti_sin_pi)(x)))) - g;
-    mirror = NTI_CHOOSE(NTI_EQ(NTI_K(nti_round)(x), x), inf, mirror); // the poles, and whatever is too large to have a fraction
+    mirror = NTI_CHOOSE(NTI_EQ(NTI_K(nti_round)(x), x), inf, mirror);   // the poles, and whatever is too large to have a fraction
     return NTI_CHOOSE(left, mirror, g);
 }
 
@@ -3011,7 +2832,7 @@ static NTI_V NTI_K(nti_lgamma)(NTI_V x) {
 static NTI_V NTI_K(nti_cot_derivative)(NTI_V c, int n) {
     double p[40] = { 0, 1 };
     for (int k = 0; k < n; k++) {
-        double last = 0, at = 0; // coefficients of P' and two before
+        double last = 0, at = 0;   // coefficients of P' and two before
         for (int j = 0; j <= k + 2; j++) {
             double next = j < k + 2 ? (j + 1) * p[j + 1] : 0;
             p[j] = -(next + last);
@@ -3020,7 +2841,8 @@ static NTI_V NTI_K(nti_cot_derivative)(NTI_V c, int n) {
         }
     }
     NTI_V r = NTI_SPLAT(p[n + 1]);
-    for (int j = n; j >= 0; j--) r = NTI_FMA(r, c, NTI_SPLAT(p[j]));
+    for (int j = n; j >= 0; j--)
+        r = NTI_FMA(r, c, NTI_SPLAT(p[j]));
     return r;
 }
 // (-1)^(n+1) psi_n(x) / n! for x > 0: shifted upwards, then the asymptotic series.
@@ -3038,7 +2860,7 @@ static NTI_V NTI_K(nti_polygamma_positive)(NTI_V x, int n) {
     }
     NTI_V inverse = NTI_C(1) / x, square = inverse * inverse, power = square;
     NTI_V series = NTI_FMA(inverse, NTI_SPLAT(0.5), n ? NTI_SPLAT(1.0 / n) : -NTI_LOG(x));
-    double rising = n + 1; // (n + 1) (n + 2) ... (n + 2k - 1)
+    double rising = n + 1;   // (n + 1) (n + 2) ... (n + 2k - 1)
     for (int k = 1; k <= 11; k++) {
         series = NTI_FMA(power, NTI_SPLAT(bernoulli[k - 1] * rising), series);
         power = power * square;
@@ -3054,9 +2876,10 @@ static NTI_V NTI_K(nti_polygamma)(NTI_V x, int n) {
         power *= 3.14159265358979323846;
     }
     NTI_V g = NTI_K(nti_polygamma_positive)(NTI_CHOOSE(left, NTI_C(1) - x, x), n) * (NTI_T)factor;
-    if (!NTI_K(nti_any)(left)) return g;
+    if (!NTI_K(nti_any)(left))
+        return g;
     NTI_V whole = NTI_K(nti_round)(x), r = x - whole, a = NTI_ABS(r);
-    NTI_VI far = NTI_LT(NTI_SPLAT(0.25), a); // the cotangent is then a tangent, with its zero where it should be
+    NTI_VI far = NTI_LT(NTI_SPLAT(0.25), a);   // the cotangent is then a tangent, with its zero where it should be
     NTI_V t = NTI_K(nti_tan)(NTI_CHOOSE(far, NTI_C(0.5) - a, a) * NTI_C(3.14159265358979323846));
     NTI_V cot = NTI_COPYSIGN(NTI_CHOOSE(far, t, NTI_C(1) / t), r);
     NTI_V mirror = (n & 1 ? -g : g) - NTI_K(nti_cot_derivative)(cot, n) * (NTI_T)power;
@@ -3067,7 +2890,8 @@ static NTI_V NTI_K(nti_polygamma)(NTI_V x, int n) {
 // ---- the maps -------------------------------------------------------------------------------------------------------
 // A vector at a time; the tail goes through the same code on a padded vector, so that an element's bits depend on nothing but its inputs.
 static NTI_INLINE NTI_V NTI_K(nti_load_some)(const NTI_T *p, size_t left) {
-    if (left >= (size_t)NTI_W) return NTI_LOAD(p);
+    if (left >= (size_t)NTI_W)
+        return NTI_LOAD(p);
     NTI_T t[NTI_W] = { 0 };
     memcpy(t, p, left * sizeof *p);
     return NTI_LOAD(t);
@@ -3108,51 +2932,25 @@ static NTI_INLINE void NTI_K(nti_store_bool)(uint8_t *p, NTI_VI mask, size_t lef
 }
 #define NTI_LOAD_SOME NTI_K(nti_load_some)
 #define NTI_STORE_SOME NTI_K(nti_store_some)
-#define NTI_BEGIN_MAP(name, type)                                                                                                          \
-    static void NTI_K(nti_map_##name)(void *out, const void *const *in, size_t n, const double *attr) {                                    \
-        type *to = (type *)out;                                                                                                            \
+#define NTI_BEGIN_MAP(name, type) \
+    static void NTI_K(nti_map_##name)(void *out, const void *const *in, size_t n, const double *attr) { \
+        type *to = (type *)out; \
         (void)attr;
 #define NTI_EACH for (size_t i = 0; i < n; i += (size_t)NTI_W)
 #define NTI_INPUT(k) NTI_LOAD_SOME((const NTI_T *)in[k] + i, n - i)
 // y = f(x); f(x, a, b) with attributes; f(x, y); a truth of (x, y)
-#define NTI_MAP1(name, value)                                                                                                              \
-    NTI_BEGIN_MAP(name, NTI_T) NTI_EACH {                                                                                                  \
-        const NTI_V x = NTI_INPUT(0);                                                                                                      \
-        NTI_STORE_SOME(to + i, value, n - i);                                                                                              \
-    }                                                                                                                                      \
-    }
-#define NTI_MAP1_ATTR(name, value)                                                                                                         \
-    NTI_BEGIN_MAP(name, NTI_T) const NTI_V a = NTI_SPLAT(attr[0]);                                                                         \
-    NTI_EACH {                                                                                                                             \
-        const NTI_V x = NTI_INPUT(0);                                                                                                      \
-        NTI_STORE_SOME(to + i, value, n - i);                                                                                              \
-    }                                                                                                                                      \
-    }
-#define NTI_MAP2(name, value)                                                                                                              \
-    NTI_BEGIN_MAP(name, NTI_T)                                                                                                             \
-    NTI_EACH {                                                                                                                             \
-        const NTI_V x = NTI_INPUT(0), y = NTI_INPUT(1);                                                                                    \
-        NTI_STORE_SOME(to + i, value, n - i);                                                                                              \
-    }                                                                                                                                      \
-    }
-#define NTI_TEST1(name, truth)                                                                                                             \
-    NTI_BEGIN_MAP(name, uint8_t)                                                                                                           \
-    NTI_EACH {                                                                                                                             \
-        const NTI_V x = NTI_INPUT(0);                                                                                                      \
-        NTI_K(nti_store_bool)(to + i, truth, n - i);                                                                                       \
-    }                                                                                                                                      \
-    }
-#define NTI_TEST2(name, truth)                                                                                                             \
-    NTI_BEGIN_MAP(name, uint8_t)                                                                                                           \
-    NTI_EACH {                                                                                                                             \
-        const NTI_V x = NTI_INPUT(0), y = NTI_INPUT(1);                                                                                    \
-        NTI_K(nti_store_bool)(to + i, truth, n - i);                                                                                       \
-    }                                                                                                                                      \
-    }
+#define NTI_MAP1(name, value) NTI_BEGIN_MAP(name, NTI_T) NTI_EACH { const NTI_V x = NTI_INPUT(0); NTI_STORE_SOME(to + i, value, n - i); } }
+#define NTI_MAP1_ATTR(name, value) NTI_BEGIN_MAP(name, NTI_T) const NTI_V a = NTI_SPLAT(attr[0]); \
+    NTI_EACH { const NTI_V x = NTI_INPUT(0); NTI_STORE_SOME(to + i, value, n - i); } }
+#define NTI_MAP2(name, value) NTI_BEGIN_MAP(name, NTI_T) \
+    NTI_EACH { const NTI_V x = NTI_INPUT(0), y = NTI_INPUT(1); NTI_STORE_SOME(to + i, value, n - i); } }
+#define NTI_TEST1(name, truth) NTI_BEGIN_MAP(name, uint8_t) \
+    NTI_EACH { const NTI_V x = NTI_INPUT(0); NTI_K(nti_store_bool)(to + i, truth, n - i); } }
+#define NTI_TEST2(name, truth) NTI_BEGIN_MAP(name, uint8_t) \
+    NTI_EACH { const NTI_V x = NTI_INPUT(0), y = NTI_INPUT(1); NTI_K(nti_store_bool)(to + i, truth, n - i); } }
 #define NTI_ZERO NTI_SPLAT(0)
 
-NTI_BEGIN_MAP(copy, void) memmove(to, in[0], n * sizeof(NTI_T));
-}
+NTI_BEGIN_MAP(copy, void) memmove(to, in[0], n * sizeof(NTI_T)); }
 NTI_MAP1(neg, NTI_FLOAT(NTI_INT(x) ^ ~NTI_IMAX))
 NTI_MAP1(abs, NTI_ABS(x))
 NTI_MAP1(sign, NTI_CHOOSE(NTI_LT(NTI_ZERO, NTI_ABS(x)), NTI_COPYSIGN(NTI_SPLAT(1), x), x))
@@ -3186,36 +2984,36 @@ NTI_MAP1(sigmoid, NTI_K(nti_sigmoid)(x))
 NTI_MAP1(softplus, NTI_K(nti_softplus)(x))
 NTI_MAP1(log_sigmoid, -NTI_K(nti_softplus)(-x))
 NTI_MAP1(relu, NTI_CHOOSE(NTI_LE(x, NTI_ZERO), NTI_ZERO, x))
-NTI_MAP1(silu, x *NTI_K(nti_sigmoid)(x))
+NTI_MAP1(silu, x * NTI_K(nti_sigmoid)(x))
 NTI_MAP1(gelu, NTI_K(nti_gelu)(x))
-NTI_MAP1(gelu_tanh, x *NTI_K(nti_sigmoid)(NTI_K(nti_gelu_argument)(x)))
+NTI_MAP1(gelu_tanh, x * NTI_K(nti_sigmoid)(NTI_K(nti_gelu_argument)(x)))
 NTI_MAP1(silu_grad, NTI_K(nti_silu_grad)(x))
 NTI_MAP1(gelu_grad, NTI_K(nti_gelu_grad)(x))
 NTI_MAP1(gelu_tanh_grad, NTI_K(nti_gelu_tanh_grad)(x))
-NTI_MAP1(square, x *x)
+NTI_MAP1(square, x * x)
 NTI_MAP1(reciprocal, NTI_C(1) / x)
 NTI_MAP1(floor, NTI_K(nti_floor)(x))
 NTI_MAP1(ceil, -NTI_K(nti_floor)(-x))
 NTI_MAP1(trunc, NTI_K(nti_trunc)(x))
 NTI_MAP1(round, NTI_K(nti_round)(x))
-NTI_MAP1_ATTR(leaky_relu, NTI_CHOOSE(NTI_LT(x, NTI_ZERO), a *x, x))
-NTI_MAP1_ATTR(elu, NTI_CHOOSE(NTI_LT(NTI_ZERO, x), x, a *NTI_K(nti_expm1)(x)))
+NTI_MAP1_ATTR(leaky_relu, NTI_CHOOSE(NTI_LT(x, NTI_ZERO), a * x, x))
+NTI_MAP1_ATTR(elu, NTI_CHOOSE(NTI_LT(NTI_ZERO, x), x, a * NTI_K(nti_expm1)(x)))
 NTI_MAP1_ATTR(add_scalar, x + a)
-NTI_MAP1_ATTR(scale, x *a)
+NTI_MAP1_ATTR(scale, x * a)
 NTI_MAP1_ATTR(clamp, NTI_K(nti_clamp)(x, a, NTI_SPLAT(attr[1])))
 NTI_BEGIN_MAP(pow_scalar, NTI_T)
-const NTI_V y = NTI_SPLAT(attr[0]);
-const int whole = attr[0] >= -32 && attr[0] <= 32 && attr[0] == (int)attr[0];
-NTI_EACH {
-    const NTI_V x = NTI_INPUT(0);
-    NTI_STORE_SOME(to + i, whole ? NTI_K(nti_int_pow)(x, (int)attr[0]) : NTI_K(nti_pow)(x, y), n - i);
-}
+    const NTI_V y = NTI_SPLAT(attr[0]);
+    const int whole = attr[0] >= -32 && attr[0] <= 32 && attr[0] == (int)attr[0];
+    NTI_EACH {
+        const NTI_V x = NTI_INPUT(0);
+        NTI_STORE_SOME(to + i, whole ? NTI_K(nti_int_pow)(x, (int)attr[0]) : NTI_K(nti_pow)(x, y), n - i);
+    }
 }
 NTI_TEST1(is_finite, NTI_LT(NTI_ABS(x), NTI_SPLAT(NTI_INF)))
 NTI_TEST1(is_nan, ~NTI_EQ(x, x))
 NTI_MAP2(add, x + y)
 NTI_MAP2(sub, x - y)
-NTI_MAP2(mul, x *y)
+NTI_MAP2(mul, x * y)
 NTI_MAP2(div, x / y)
 NTI_MAP2(pow, NTI_K(nti_pow)(x, y))
 NTI_MAP2(max, NTI_CHOOSE(NTI_LT(y, x) | ~NTI_EQ(x, x), x, y))
@@ -3240,21 +3038,22 @@ static NTI_INLINE NTI_T NTI_K(nti_fmod)(NTI_T x, NTI_T y) {
 #endif
 }
 NTI_BEGIN_MAP(rem, NTI_T)
-const NTI_T *x = (const NTI_T *)in[0], *y = (const NTI_T *)in[1];
-for (size_t i = 0; i < n; i++) to[i] = NTI_K(nti_fmod)(x[i], y[i]);
+    const NTI_T *x = (const NTI_T *)in[0], *y = (const NTI_T *)in[1];
+    for (size_t i = 0; i < n; i++)
+        to[i] = NTI_K(nti_fmod)(x[i], y[i]);
 }
 NTI_BEGIN_MAP(mod, NTI_T)
-const NTI_T *x = (const NTI_T *)in[0], *y = (const NTI_T *)in[1];
-for (size_t i = 0; i < n; i++) {
-    NTI_T r = NTI_K(nti_fmod)(x[i], y[i]);
-    to[i] = r != 0 && (r < 0) != (y[i] < 0) ? r + y[i] : r;
-}
+    const NTI_T *x = (const NTI_T *)in[0], *y = (const NTI_T *)in[1];
+    for (size_t i = 0; i < n; i++) {
+        NTI_T r = NTI_K(nti_fmod)(x[i], y[i]);
+        to[i] = r != 0 && (r < 0) != (y[i] < 0) ? r + y[i] : r;
+    }
 }
 NTI_BEGIN_MAP(select, NTI_T)
-NTI_EACH NTI_STORE_SOME(to + i, NTI_CHOOSE(NTI_K(nti_load_bool)((const uint8_t *)in[0] + i, n - i), NTI_INPUT(1), NTI_INPUT(2)), n - i);
+    NTI_EACH NTI_STORE_SOME(to + i, NTI_CHOOSE(NTI_K(nti_load_bool)((const uint8_t *)in[0] + i, n - i), NTI_INPUT(1), NTI_INPUT(2)), n - i);
 }
 NTI_BEGIN_MAP(fma, NTI_T)
-NTI_EACH NTI_STORE_SOME(to + i, NTI_INPUT(0) * NTI_INPUT(1) + NTI_INPUT(2), n - i);
+    NTI_EACH NTI_STORE_SOME(to + i, NTI_INPUT(0) * NTI_INPUT(1) + NTI_INPUT(2), n - i);
 }
 
 #define NTI_MAP_ROW(NAME, name, inputs, result) NTI_K(nti_map_##name),
@@ -3327,7 +3126,7 @@ static NTI_INLINE void NTI_K(nti_hash_block)(nt_key_value key, uint64_t first, N
     NTI_EACH_VECTOR {
         const uint64_t index = first + (uint64_t)(u * NTI_W);
         x1[u] = lane + (uint32_t)index;
-        x0[u] = (lane ^ lane) + ((uint32_t)(index >> 32) + k0) - (NTI_VU)NTI_LT(x1[u], lane); // carries into the high word
+        x0[u] = (lane ^ lane) + ((uint32_t)(index >> 32) + k0) - (NTI_VU)NTI_LT(x1[u], lane);   // carries into the high word
         x1[u] = x1[u] + k1;
     }
     NTI_K(nti_threefry_group)(x0, x1, 0, k1, k2 + 1);
@@ -3340,17 +3139,21 @@ static void NTI_K(nti_hash)(nt_key_value key, uint64_t first, size_t n, uint32_t
     const size_t block = (size_t)(NTI_HASH_VECTORS * NTI_W);
     uint32_t lanes[NTI_W];
     NTI_VU lane, x0[NTI_HASH_VECTORS], x1[NTI_HASH_VECTORS];
-    for (uint32_t k = 0; k < (uint32_t)NTI_W; k++) lanes[k] = k;
+    for (uint32_t k = 0; k < (uint32_t)NTI_W; k++)
+        lanes[k] = k;
     memcpy(&lane, lanes, sizeof lane);
     for (size_t i = 0; i < n; i += block) {
         NTI_K(nti_hash_block)(key, first + i, lane, x0, x1);
-        if (!high) NTI_EACH_VECTOR x1[u] = x1[u] ^ x0[u];
+        if (!high)
+            NTI_EACH_VECTOR x1[u] = x1[u] ^ x0[u];
         if (n - i >= block) {
             memcpy(low + i, x1, sizeof x1);
-            if (high) memcpy(high + i, x0, sizeof x0);
+            if (high)
+                memcpy(high + i, x0, sizeof x0);
         } else {
             memcpy(low + i, x1, (n - i) * sizeof *low);
-            if (high) memcpy(high + i, x0, (n - i) * sizeof *high);
+            if (high)
+                memcpy(high + i, x0, (n - i) * sizeof *high);
         }
     }
 }
@@ -3392,10 +3195,7 @@ static const nti_random_table NTI_K(nti_random) = {
 // array of vectors in registers at -O2.
 #define NTI_ROW_NONE(...)
 #if NTI_BYTES > 0
-static NTI_INLINE NTI_V NTI_K(nti_spread)(NTI_T x) {
-    NTI_V zero = { 0 };
-    return x - zero;
-} // x + 0 would cost an addition (and -0)
+static NTI_INLINE NTI_V NTI_K(nti_spread)(NTI_T x) { NTI_V zero = { 0 }; return x - zero; }   // x + 0 would cost an addition (and -0)
 #else
 static NTI_INLINE NTI_V NTI_K(nti_spread)(NTI_T x) { return x; }
 #endif
@@ -3407,35 +3207,35 @@ static NTI_INLINE NTI_V NTI_K(nti_spread)(NTI_T x) { return x; }
 #define NTI_ROW_ADD_2(i, p, q) NTI_ROW_ADD_1(i, p, q) c##i##_1 = NTI_LOAD(c + i * rsc + NTI_W) + c##i##_1;
 #define NTI_ROW_STORE_1(i, p, q) NTI_STORE(c + i * rsc, c##i##_0);
 #define NTI_ROW_STORE_2(i, p, q) NTI_ROW_STORE_1(i, p, q) NTI_STORE(c + i * rsc + NTI_W, c##i##_1);
-#define NTI_ROW_STEP_1(i, p, q)                                                                                                            \
-    x = NTI_K(nti_spread)(a##p[q * rsa]);                                                                                                  \
-    c##i##_0 = NTI_FMA(x, b0, c##i##_0);
+#define NTI_ROW_STEP_1(i, p, q) x = NTI_K(nti_spread)(a##p[q * rsa]); c##i##_0 = NTI_FMA(x, b0, c##i##_0);
 #define NTI_ROW_STEP_2(i, p, q) NTI_ROW_STEP_1(i, p, q) c##i##_1 = NTI_FMA(x, b1, c##i##_1);
 #define NTI_ROW_BEGIN(p, row) const NTI_T *a##p = a + row * rsa;
 #define NTI_ROW_NEXT(p, row) a##p += csa;
 #define NTI_PANEL_B_1 NTI_V b0 = NTI_LOAD(b), x;
 #define NTI_PANEL_B_2 NTI_PANEL_B_1 NTI_V b1 = NTI_LOAD(b + NTI_W);
 
-#define NTI_PANEL_KERNEL(R, V)                                                                                                             \
-    static void NTI_K(nti_panel_##R##x##V)(const nti_panel *g) {                                                                           \
-        NTI_T *c = (NTI_T *)g->c;                                                                                                          \
-        const int64_t rsa = g->rsa, csa = g->csa, rsb = g->rsb, rsc = g->rsc;                                                              \
-        const nti_run *run = g->run, *end = run + g->runs;                                                                                 \
-        NTI_ROWS_##R(NTI_ROW_ZERO_##V, NTI_ROW_NONE) if (g->mode == NTI_PANEL_CONTINUE) { NTI_ROWS_##R(NTI_ROW_LOAD_##V, NTI_ROW_NONE) }   \
-        for (; run < end; run++) {                                                                                                         \
-            const NTI_T *a = (const NTI_T *)g->a + run->a, *b = (const NTI_T *)g->b + run->b;                                              \
-            NTI_ROWS_##R(NTI_ROW_NONE, NTI_ROW_BEGIN) for (int64_t k = run->n; k > 0; k--) {                                               \
-                NTI_PANEL_B_##V NTI_ROWS_##R(NTI_ROW_STEP_##V, NTI_ROW_NONE) NTI_ROWS_##R(NTI_ROW_NONE, NTI_ROW_NEXT) b += rsb;            \
-            }                                                                                                                              \
-        }                                                                                                                                  \
-        if (g->mode == NTI_PANEL_ADD) {                                                                                                    \
-            NTI_ROWS_##R(NTI_ROW_ADD_##V, NTI_ROW_NONE)                                                                                    \
-        }                                                                                                                                  \
-        NTI_ROWS_##R(NTI_ROW_STORE_##V, NTI_ROW_NONE)                                                                                      \
+#define NTI_PANEL_KERNEL(R, V)                                                                            \
+    static void NTI_K(nti_panel_##R##x##V)(const nti_panel *g) {                                          \
+        NTI_T *c = (NTI_T *)g->c;                                                                         \
+        const int64_t rsa = g->rsa, csa = g->csa, rsb = g->rsb, rsc = g->rsc;                             \
+        const nti_run *run = g->run, *end = run + g->runs;                                                \
+        NTI_ROWS_##R(NTI_ROW_ZERO_##V, NTI_ROW_NONE)                                                      \
+        if (g->mode == NTI_PANEL_CONTINUE) { NTI_ROWS_##R(NTI_ROW_LOAD_##V, NTI_ROW_NONE) }               \
+        for (; run < end; run++) {                                                                        \
+            const NTI_T *a = (const NTI_T *)g->a + run->a, *b = (const NTI_T *)g->b + run->b;             \
+            NTI_ROWS_##R(NTI_ROW_NONE, NTI_ROW_BEGIN)                                                     \
+            for (int64_t k = run->n; k > 0; k--) {                                                        \
+                NTI_PANEL_B_##V                                                                           \
+                NTI_ROWS_##R(NTI_ROW_STEP_##V, NTI_ROW_NONE)                                              \
+                NTI_ROWS_##R(NTI_ROW_NONE, NTI_ROW_NEXT)                                                  \
+                b += rsb;                                                                                 \
+            }                                                                                             \
+        }                                                                                                 \
+        if (g->mode == NTI_PANEL_ADD) { NTI_ROWS_##R(NTI_ROW_ADD_##V, NTI_ROW_NONE) }                     \
+        NTI_ROWS_##R(NTI_ROW_STORE_##V, NTI_ROW_NONE)                                                     \
     }
 #define NTI_PANEL_KERNELS(R) NTI_PANEL_KERNEL(R, 1) NTI_PANEL_KERNEL(R, 2)
-#define NTI_PANEL_NAMES(R)                                                                                                                 \
-    { NTI_K(nti_panel_##R##x1), NTI_K(nti_panel_##R##x2) }
+#define NTI_PANEL_NAMES(R) { NTI_K(nti_panel_##R##x1), NTI_K(nti_panel_##R##x2) }
 
 NTI_PANEL_KERNELS(1)
 NTI_PANEL_KERNELS(2)
@@ -3458,9 +3258,9 @@ NTI_PANEL_KERNELS(14)
 #define NTI_PANEL_ROWS 6
 #endif
 static void (*const NTI_K(nti_panel_kernel)[NTI_PANEL_ROWS][2])(const nti_panel *g) = {
-    NTI_PANEL_NAMES(1),  NTI_PANEL_NAMES(2), NTI_PANEL_NAMES(3), NTI_PANEL_NAMES(4),  NTI_PANEL_NAMES(5),  NTI_PANEL_NAMES(6),
+    NTI_PANEL_NAMES(1), NTI_PANEL_NAMES(2), NTI_PANEL_NAMES(3), NTI_PANEL_NAMES(4), NTI_PANEL_NAMES(5), NTI_PANEL_NAMES(6),
 #if NTI_ISA == 3
-    NTI_PANEL_NAMES(7),  NTI_PANEL_NAMES(8), NTI_PANEL_NAMES(9), NTI_PANEL_NAMES(10), NTI_PANEL_NAMES(11), NTI_PANEL_NAMES(12),
+    NTI_PANEL_NAMES(7), NTI_PANEL_NAMES(8), NTI_PANEL_NAMES(9), NTI_PANEL_NAMES(10), NTI_PANEL_NAMES(11), NTI_PANEL_NAMES(12),
     NTI_PANEL_NAMES(13), NTI_PANEL_NAMES(14)
 #endif
 };
@@ -3473,21 +3273,21 @@ static void (*const NTI_K(nti_panel_kernel)[NTI_PANEL_ROWS][2])(const nti_panel 
 #define NTI_LANE_STEP(v) s##v = NTI_FMA(NTI_LOAD(a + v * NTI_W), NTI_LOAD(b + v * NTI_W), s##v);
 #define NTI_LANE_ADD(v) s##v = NTI_LOAD(c + v * NTI_W) + s##v;
 #define NTI_LANE_STORE(v) NTI_STORE(to + v * NTI_W, s##v);
-#define NTI_LANES_KERNEL(V)                                                                                                                \
-    static void NTI_K(nti_depth_lanes_##V)(const nti_panel *g, int64_t at, NTI_T *to) {                                                    \
-        const NTI_T *c = (const NTI_T *)g->c + at;                                                                                         \
-        NTI_LANES_##V(NTI_LANE_ZERO) if (g->mode == NTI_PANEL_CONTINUE) { NTI_LANES_##V(NTI_LANE_LOAD) }                                   \
-        for (const nti_run *run = g->run; run < g->run + g->runs; run++) {                                                                 \
-            const NTI_T *a = (const NTI_T *)g->a + run->a + at, *b = (const NTI_T *)g->b + run->b + at;                                    \
-            for (int64_t k = run->n; k > 0; k--) {                                                                                         \
-                NTI_LANES_##V(NTI_LANE_STEP) a += g->csa;                                                                                  \
-                b += g->rsb;                                                                                                               \
-            }                                                                                                                              \
-        }                                                                                                                                  \
-        if (g->mode == NTI_PANEL_ADD) {                                                                                                    \
-            NTI_LANES_##V(NTI_LANE_ADD)                                                                                                    \
-        }                                                                                                                                  \
-        NTI_LANES_##V(NTI_LANE_STORE)                                                                                                      \
+#define NTI_LANES_KERNEL(V)                                                                                \
+    static void NTI_K(nti_depth_lanes_##V)(const nti_panel *g, int64_t at, NTI_T *to) {                          \
+        const NTI_T *c = (const NTI_T *)g->c + at;                                                         \
+        NTI_LANES_##V(NTI_LANE_ZERO)                                                                       \
+        if (g->mode == NTI_PANEL_CONTINUE) { NTI_LANES_##V(NTI_LANE_LOAD) }                                \
+        for (const nti_run *run = g->run; run < g->run + g->runs; run++) {                                 \
+            const NTI_T *a = (const NTI_T *)g->a + run->a + at, *b = (const NTI_T *)g->b + run->b + at;    \
+            for (int64_t k = run->n; k > 0; k--) {                                                         \
+                NTI_LANES_##V(NTI_LANE_STEP)                                                               \
+                a += g->csa;                                                                               \
+                b += g->rsb;                                                                               \
+            }                                                                                              \
+        }                                                                                                  \
+        if (g->mode == NTI_PANEL_ADD) { NTI_LANES_##V(NTI_LANE_ADD) }                                      \
+        NTI_LANES_##V(NTI_LANE_STORE)                                                                      \
     }
 NTI_LANES_KERNEL(1)
 NTI_LANES_KERNEL(4)
@@ -3511,7 +3311,7 @@ static void NTI_K(nti_depth_lanes)(const nti_panel *g, int64_t n) {
         NTI_K(nti_depth_lanes_scalar)(g, n);
         return;
     }
-    if (rest) NTI_K(nti_depth_lanes_1)(g, n - NTI_W, last); // overlaps its neighbour, so it reads C first and is stored last
+    if (rest) NTI_K(nti_depth_lanes_1)(g, n - NTI_W, last);   // overlaps its neighbour, so it reads C first and is stored last
     for (; j + 4 * NTI_W <= n; j += 4 * NTI_W) NTI_K(nti_depth_lanes_4)(g, j, c + j);
     for (; j + NTI_W <= n; j += NTI_W) NTI_K(nti_depth_lanes_1)(g, j, c + j);
     if (rest) memcpy(c + n - rest, last + NTI_W - rest, (size_t)rest * sizeof(NTI_T));
@@ -3537,18 +3337,9 @@ static void NTI_K(nti_panel_rows)(nti_panel *g, int64_t m, int vectors) {
 static NTI_INLINE void NTI_K(nti_copy_few)(NTI_T *to, const NTI_T *from, int64_t n) {
     int64_t i = 0;
     for (; i + 16 <= n; i += 16) memcpy(to + i, from + i, 16 * sizeof(NTI_T));
-    if (n & 8) {
-        memcpy(to + i, from + i, 8 * sizeof(NTI_T));
-        i += 8;
-    }
-    if (n & 4) {
-        memcpy(to + i, from + i, 4 * sizeof(NTI_T));
-        i += 4;
-    }
-    if (n & 2) {
-        memcpy(to + i, from + i, 2 * sizeof(NTI_T));
-        i += 2;
-    }
+    if (n & 8) { memcpy(to + i, from + i, 8 * sizeof(NTI_T)); i += 8; }
+    if (n & 4) { memcpy(to + i, from + i, 4 * sizeof(NTI_T)); i += 4; }
+    if (n & 2) { memcpy(to + i, from + i, 2 * sizeof(NTI_T)); i += 2; }
     if (n & 1) to[i] = from[i];
 }
 
@@ -3569,7 +3360,7 @@ typedef NTI_I NTI_K(nti_block_mask) __attribute__((vector_size(NTI_BLOCK_BYTES))
 #if defined(__clang__) || __GNUC__ >= 12
 #define NTI_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
-#define NTI_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, __extension__(NTI_K(nti_block_mask)){ __VA_ARGS__ })
+#define NTI_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, __extension__ (NTI_K(nti_block_mask)){ __VA_ARGS__ })
 #endif
 #undef NTI_LOW
 #undef NTI_HIGH
@@ -3638,7 +3429,7 @@ static void NTI_K(nti_pack)(NTI_T *to, int64_t width, const NTI_T *from, int64_t
         return;
     }
     int64_t k4 = rs == 1 ? k / NTI_BLOCK_K * NTI_BLOCK_K : 0, n4 = n / NTI_BLOCK_J * NTI_BLOCK_J;
-    for (int64_t first = 0; first < k4; first += 64) { // what is read and written of a part stays in the first-level cache
+    for (int64_t first = 0; first < k4; first += 64) {   // what is read and written of a part stays in the first-level cache
         for (int64_t j = 0; j < n4; j += NTI_BLOCK_J) {
             for (int64_t i = first; i < nti_min(first + 64, k4); i += NTI_BLOCK_K) {
                 NTI_K(nti_transpose_block)(to + i * width + j, width, from + i + j * cs, cs);
@@ -3662,10 +3453,8 @@ static void NTI_K(nti_pack_block)(NTI_T *to, const NTI_T *from, int64_t m, int64
     int64_t lines = by_column ? k : m, length = by_column ? m : k, step = by_column ? *cs : *rs, within = by_column ? *rs : *cs;
     int64_t pitch = nti_gemm_pitch(length);
     for (int64_t i = 0; i < lines; i++) {
-        if (within == 1)
-            memcpy(to + i * pitch, from + i * step, (size_t)length * sizeof(NTI_T));
-        else
-            for (int64_t j = 0; j < length; j++) to[i * pitch + j] = from[i * step + j * within];
+        if (within == 1) memcpy(to + i * pitch, from + i * step, (size_t)length * sizeof(NTI_T));
+        else for (int64_t j = 0; j < length; j++) to[i * pitch + j] = from[i * step + j * within];
     }
     *rs = by_column ? 1 : pitch;
     *cs = by_column ? pitch : 1;
@@ -3678,12 +3467,9 @@ static void NTI_K(nti_unpack)(NTI_T *c, int64_t rs, int64_t cs, int accumulate, 
         for (int64_t j = 0; j < n4; j += NTI_BLOCK_K) NTI_K(nti_transpose_block)(c + i + j * cs, cs, t + i * width + j, width);
     }
     for (int64_t i = 0; i < m; i++, c += rs, t += width) {
-        if (accumulate)
-            for (int64_t j = 0; j < n; j++) c[j * cs] += t[j];
-        else if (cs == 1)
-            NTI_K(nti_copy_few)(c, t, n);
-        else
-            for (int64_t j = i < blocks ? n4 : 0; j < n; j++) c[j * cs] = t[j];
+        if (accumulate) for (int64_t j = 0; j < n; j++) c[j * cs] += t[j];
+        else if (cs == 1) NTI_K(nti_copy_few)(c, t, n);
+        else for (int64_t j = i < blocks ? n4 : 0; j < n; j++) c[j * cs] = t[j];
     }
 }
 
@@ -3740,10 +3526,8 @@ static void NTI_K(nti_conv_copy_row)(const nti_conv *v, NTI_T *to, const NTI_T *
     size_t one = (size_t)channels * sizeof(NTI_T);
     if (!one || !count) return;
     memset(to, 0, (size_t)begin * one);
-    if (channels == pitch && end > begin)
-        memcpy(to + begin * channels, row + (first + begin) * pitch, (size_t)(end - begin) * one);
-    else
-        for (int64_t i = begin; i < end; i++) memcpy(to + i * channels, row + (first + i) * pitch, one);
+    if (channels == pitch && end > begin) memcpy(to + begin * channels, row + (first + begin) * pitch, (size_t)(end - begin) * one);
+    else for (int64_t i = begin; i < end; i++) memcpy(to + i * channels, row + (first + i) * pitch, one);
     memset(to + end * channels, 0, (size_t)(count - end) * one);
 }
 
@@ -3754,10 +3538,8 @@ static void NTI_K(nti_conv_copy)(const nti_conv *v, const nti_conv_tile *t, cons
     int64_t row = p[2].extent * v->channels;
     for (int64_t i = 0; i < p[0].extent * p[1].extent; i++, to += row) {
         int64_t y = p[0].base + i / p[1].extent, z = p[1].base + i % p[1].extent;
-        if (y < 0 || y >= a[0].in || z < 0 || z >= a[1].in)
-            memset(to, 0, (size_t)row * sizeof(NTI_T));
-        else
-            NTI_K(nti_conv_copy_row)(v, to, image + (y * a[1].in + z) * a[2].in * v->in_pitch, p[2].base, p[2].extent);
+        if (y < 0 || y >= a[0].in || z < 0 || z >= a[1].in) memset(to, 0, (size_t)row * sizeof(NTI_T));
+        else NTI_K(nti_conv_copy_row)(v, to, image + (y * a[1].in + z) * a[2].in * v->in_pitch, p[2].base, p[2].extent);
     }
 }
 
@@ -3880,14 +3662,11 @@ static void NTI_K(nti_conv)(const nti_conv *v, int64_t tile, void *scratch) {
     int64_t phases = v->axis[0].phases * v->axis[1].phases * v->axis[2].phases;
     for (int64_t phase = 0; phase < phases; phase++) {
         if (!nti_conv_tile_of(v, tile, phase, &t)) continue;
-        if (v->depthwise)
-            NTI_K(nti_conv_depthwise)(v, &t, scratch);
-        else if (v->across)
-            NTI_K(nti_conv_across)(v, &t, scratch);
-        else
-            for (int64_t j = 0; j < t.columns; j += 2 * NTI_W) {
-                NTI_K(nti_conv_columns)(v, &t, t.column + j, nti_min(t.columns - j, 2 * NTI_W), scratch);
-            }
+        if (v->depthwise) NTI_K(nti_conv_depthwise)(v, &t, scratch);
+        else if (v->across) NTI_K(nti_conv_across)(v, &t, scratch);
+        else for (int64_t j = 0; j < t.columns; j += 2 * NTI_W) {
+            NTI_K(nti_conv_columns)(v, &t, t.column + j, nti_min(t.columns - j, 2 * NTI_W), scratch);
+        }
     }
 }
 
@@ -3939,10 +3718,8 @@ static void NTI_K(nti_filter_panel)(const nti_filter *f, const nti_filter_tile *
     for (int64_t tap = t->tap; tap < t->tap_end; tap++) {
         p.runs = NTI_K(nti_filter_runs)(f, t, tap, rsb, run, slab);
         p.c = sums + (tap - t->tap) * f->rows * pitch;
-        if (v->depthwise)
-            NTI_K(nti_depth_lanes)(&p, n);
-        else
-            NTI_K(nti_panel_rows)(&p, f->rows, n > NTI_W ? 2 : 1);
+        if (v->depthwise) NTI_K(nti_depth_lanes)(&p, n);
+        else NTI_K(nti_panel_rows)(&p, f->rows, n > NTI_W ? 2 : 1);
     }
 }
 
@@ -3958,7 +3735,7 @@ static void NTI_K(nti_filter)(const nti_filter *f, int64_t tile, void *shared, v
         pitch = f->pitch;
         sums = (NTI_T *)nti_conv_after_runs(v, scratch) + v->slab + v->panel;
     }
-    do { // once even for no pixels: their sum is zero
+    do {                                       // once even for no pixels: their sum is zero
         t.chunk_end = nti_min(t.chunk + f->chunk, t.end);
         t.pixel = nti_filter_pixel(f, t.chunk);
         for (int64_t j = 0; j < t.columns; j += wide) {
@@ -3994,11 +3771,9 @@ static const nti_gemm_table NTI_K(nti_gemm) = { NTI_K(nti_product), NTI_K(nti_co
 // along a row go through nti_lanes, 16 elements at a time whatever the width of a vector; the end of a row is filled up
 // with the neutral element. Relies on the vector mathematics of the pass.
 
-#define NTI_LV (NTI_SUM_LANES / NTI_W) // vectors of the lanes
+#define NTI_LV (NTI_SUM_LANES / NTI_W)       // vectors of the lanes
 #define NTI_EACH(l) for (int l = 0; l < NTI_LV; l++)
-typedef struct NTI_K(nti_lanes) {
-    NTI_V v[NTI_LV];
-} NTI_K(nti_lanes);
+typedef struct NTI_K(nti_lanes) { NTI_V v[NTI_LV]; } NTI_K(nti_lanes);
 #define NTI_LANES NTI_K(nti_lanes)
 #define NTI_LANES_SPLAT NTI_K(nti_lanes_splat)
 
@@ -4031,7 +3806,9 @@ static NTI_INLINE NTI_LANES NTI_K(nti_end_load)(const NTI_T *x, int64_t n, NTI_T
     NTI_EACH(l) a.v[l] = NTI_MASK_LOAD(l, x + l * NTI_W, a.v[l]);
     return a;
 }
-static NTI_INLINE void NTI_K(nti_end_store)(NTI_T *x, int64_t n, NTI_LANES a) { NTI_EACH(l) NTI_MASK_STORE(l, x + l * NTI_W, a.v[l]); }
+static NTI_INLINE void NTI_K(nti_end_store)(NTI_T *x, int64_t n, NTI_LANES a) {
+    NTI_EACH(l) NTI_MASK_STORE(l, x + l * NTI_W, a.v[l]);
+}
 #else
 static NTI_INLINE NTI_LANES NTI_K(nti_end_load)(const NTI_T *x, int64_t n, NTI_T fill) {
     NTI_LANES a;
@@ -4153,26 +3930,26 @@ static NTI_INLINE void NTI_K(nti_rows)(int kind, NTI_T *out, const NTI_T *x, int
     if (rows == 1) NTI_K(nti_few_rows)(kind, out, x, 1, stride, m, fresh);
 }
 
-#define NTI_REDUCE_KERNELS(name, kind)                                                                                                     \
-    static void NTI_K(nti_runs_##name)(void *out, const void *x, int64_t count, int64_t step, int64_t n) {                                 \
-        NTI_K(nti_runs)(kind, (NTI_T *)out, (const NTI_T *)x, count, step, n);                                                             \
-    }                                                                                                                                      \
-    static void NTI_K(nti_rows_##name)(void *out, const void *x, int64_t rows, int64_t stride, int64_t m, int fresh) {                     \
-        NTI_K(nti_rows)(kind, (NTI_T *)out, (const NTI_T *)x, rows, stride, m, fresh);                                                     \
-    }                                                                                                                                      \
-    static void NTI_K(nti_lanes_##name)(void *out, const void *x, int64_t rows, int64_t stride, int64_t m, void *work) {                   \
-        int64_t wide = NTI_SUM_LANES * m, full = rows / NTI_SUM_LANES, rest = rows % NTI_SUM_LANES;                                        \
-        NTI_T *w = (NTI_T *)work;                                                                                                          \
-        const NTI_T *p = (const NTI_T *)x;                                                                                                 \
-        if (stride == m) {                                                                                                                 \
-            NTI_K(nti_rows_##name)(w, p, full, wide, wide, 1);                                                                             \
-            NTI_K(nti_rows_##name)(w, p + full * wide, 1, 0, rest * m, 0);                                                                 \
-        } else {                                                                                                                           \
-            for (int64_t l = 0; l < NTI_SUM_LANES; l++)                                                                                    \
-                NTI_K(nti_rows_##name)(w + l * m, p + l * stride, full + (l < rest), NTI_SUM_LANES * stride, m, 1);                        \
-        }                                                                                                                                  \
-        for (int half = NTI_SUM_LANES / 2; half; half /= 2) NTI_K(nti_rows_##name)(w, w + half * m, 1, 0, half * m, 0);                    \
-        memcpy(out, w, (size_t)m * sizeof(NTI_T));                                                                                         \
+#define NTI_REDUCE_KERNELS(name, kind) \
+    static void NTI_K(nti_runs_##name)(void *out, const void *x, int64_t count, int64_t step, int64_t n) { \
+        NTI_K(nti_runs)(kind, (NTI_T *)out, (const NTI_T *)x, count, step, n); \
+    } \
+    static void NTI_K(nti_rows_##name)(void *out, const void *x, int64_t rows, int64_t stride, int64_t m, int fresh) { \
+        NTI_K(nti_rows)(kind, (NTI_T *)out, (const NTI_T *)x, rows, stride, m, fresh); \
+    } \
+    static void NTI_K(nti_lanes_##name)(void *out, const void *x, int64_t rows, int64_t stride, int64_t m, void *work) { \
+        int64_t wide = NTI_SUM_LANES * m, full = rows / NTI_SUM_LANES, rest = rows % NTI_SUM_LANES; \
+        NTI_T *w = (NTI_T *)work; \
+        const NTI_T *p = (const NTI_T *)x; \
+        if (stride == m) { \
+            NTI_K(nti_rows_##name)(w, p, full, wide, wide, 1); \
+            NTI_K(nti_rows_##name)(w, p + full * wide, 1, 0, rest * m, 0); \
+        } else { \
+            for (int64_t l = 0; l < NTI_SUM_LANES; l++) \
+                NTI_K(nti_rows_##name)(w + l * m, p + l * stride, full + (l < rest), NTI_SUM_LANES * stride, m, 1); \
+        } \
+        for (int half = NTI_SUM_LANES / 2; half; half /= 2) NTI_K(nti_rows_##name)(w, w + half * m, 1, 0, half * m, 0); \
+        memcpy(out, w, (size_t)m * sizeof(NTI_T)); \
     }
 NTI_REDUCE_KERNELS(sum, NTI_SUM)
 NTI_REDUCE_KERNELS(prod, NTI_PROD)
@@ -4182,15 +3959,13 @@ NTI_REDUCE_KERNELS(min, NTI_MIN)
 static int64_t NTI_K(nti_find)(const void *data, int64_t n, const void *value) {
     const NTI_T *x = (const NTI_T *)data, v = *(const NTI_T *)value;
     int64_t k = 0;
-    if (v == v)
-        while (k < n && !(x[k] == v)) k++;
-    else
-        while (k < n && x[k] == x[k]) k++;
+    if (v == v) while (k < n && !(x[k] == v)) k++;
+    else while (k < n && x[k] == x[k]) k++;
     return k;
 }
 // A few rows, the first of them number `first`: best holds the extreme of each column so far and index its row.
 static NTI_INLINE void NTI_K(nti_arg_few)(NTI_T *best, NTI_I *index, const NTI_T *x, int64_t first, int rows, int64_t stride, int64_t m,
-                                          int least) {
+    int least) {
     int64_t k = 0;
     for (; k + NTI_W <= m; k += NTI_W) {
         NTI_V a = NTI_LOAD(best + k);
@@ -4378,7 +4153,7 @@ static void NTI_K(nti_norm_stats)(void *out, const void *x, int64_t rows, int64_
     }
 }
 static void NTI_K(nti_norm_apply)(void *out, const void *x, const void *stats, const void *scale, const void *bias, int64_t rows,
-                                  int64_t n) {
+    int64_t n) {
     const NTI_T *a = (const NTI_T *)scale, *b = (const NTI_T *)bias;
     for (int64_t r = 0; r < rows; r++) {
         const NTI_T *p = (const NTI_T *)x + r * n, *s = (const NTI_T *)stats + 2 * r, mean = s[0], factor = s[1];
@@ -4488,25 +4263,13 @@ static void NTI_K(nti_max_pool_jvp)(void *out, const void *x, const void *t, con
     }
 }
 
-#define NTI_REDUCE_ROW(name)                                                                                                               \
-    { NTI_K(nti_runs_##name), NTI_K(nti_lanes_##name), NTI_K(nti_rows_##name) }
-static const nti_rows_table NTI_K(nti_rows_table) = { { NTI_REDUCE_ROW(sum), NTI_REDUCE_ROW(prod), NTI_REDUCE_ROW(max),
-                                                        NTI_REDUCE_ROW(min) },
-                                                      NTI_K(nti_find),
-                                                      NTI_K(nti_arg_rows),
-                                                      NTI_K(nti_softmax),
-                                                      NTI_K(nti_log_softmax),
-                                                      NTI_K(nti_softmax_grad),
-                                                      NTI_K(nti_log_softmax_grad),
-                                                      NTI_K(nti_cross_entropy),
-                                                      NTI_K(nti_cross_entropy_grad),
-                                                      NTI_K(nti_cross_entropy_jvp),
-                                                      NTI_K(nti_norm_stats),
-                                                      NTI_K(nti_norm_apply),
-                                                      NTI_K(nti_norm_grad),
-                                                      { NTI_K(nti_pool_max), NTI_K(nti_pool_sum) },
-                                                      NTI_K(nti_max_pool_grad),
-                                                      NTI_K(nti_max_pool_jvp) };
+#define NTI_REDUCE_ROW(name) { NTI_K(nti_runs_##name), NTI_K(nti_lanes_##name), NTI_K(nti_rows_##name) }
+static const nti_rows_table NTI_K(nti_rows_table) = {
+    { NTI_REDUCE_ROW(sum), NTI_REDUCE_ROW(prod), NTI_REDUCE_ROW(max), NTI_REDUCE_ROW(min) },
+    NTI_K(nti_find), NTI_K(nti_arg_rows), NTI_K(nti_softmax), NTI_K(nti_log_softmax), NTI_K(nti_softmax_grad), NTI_K(nti_log_softmax_grad),
+    NTI_K(nti_cross_entropy), NTI_K(nti_cross_entropy_grad), NTI_K(nti_cross_entropy_jvp), NTI_K(nti_norm_stats), NTI_K(nti_norm_apply),
+    NTI_K(nti_norm_grad), { NTI_K(nti_pool_max), NTI_K(nti_pool_sum) }, NTI_K(nti_max_pool_grad), NTI_K(nti_max_pool_jvp)
+};
 #undef NTI_LV
 #undef NTI_EACH
 #undef NTI_LANES
@@ -4673,19 +4436,14 @@ struct nti_isa {
     const nti_rows_table *rows[2];
     const nti_update_table *update[2];
 };
-#define NTI_ISA_ROW(suffix)                                                                                                                \
-    {                                                                                                                                      \
-#suffix, { &nti_math_f32_##suffix, &nti_math_f64_##suffix },                                                                       \
-                   { &nti_random_f32_##suffix, &nti_random_f64_##suffix },                                                                 \
-                     { &nti_gemm_f32_##suffix, &nti_gemm_f64_##suffix }, { &nti_rows_table_f32_##suffix, &nti_rows_table_f64_##suffix }, { \
-            &nti_update_table_f32_##suffix, &nti_update_table_f64_##suffix                                                                 \
-        }                                                                                                                                  \
-    }
+#define NTI_ISA_ROW(suffix)                                                                                                        \
+    { #suffix, { &nti_math_f32_##suffix, &nti_math_f64_##suffix }, { &nti_random_f32_##suffix, &nti_random_f64_##suffix },          \
+      { &nti_gemm_f32_##suffix, &nti_gemm_f64_##suffix }, { &nti_rows_table_f32_##suffix, &nti_rows_table_f64_##suffix },           \
+      { &nti_update_table_f32_##suffix, &nti_update_table_f64_##suffix } }
 static const struct nti_isa nti_isas[] = {
     NTI_ISA_ROW(base),
 #if NTI_DISPATCH
-    NTI_ISA_ROW(avx2),
-    NTI_ISA_ROW(avx512),
+    NTI_ISA_ROW(avx2), NTI_ISA_ROW(avx512),
 #endif
 };
 #define NTI_GEMM_TABLE(c, dtype) ((c)->isa->gemm[(dtype) == NT_F64])
@@ -4706,52 +4464,39 @@ static const struct nti_isa *nti_isa_choose(nt_isa isa) {
 // >>integers
 // The maps of i32, u32 and bool, and conversion between all dtypes. Integer arithmetic wraps and never traps: it is done
 // on unsigned words, division by zero gives 0. Maps that are the same for both signs share their function.
-#define NTI_MAP_BEGIN(name, from, to)                                                                                                      \
-    static void nti_map_##name(void *out, const void *const *in, size_t n, const double *attr) {                                           \
-        const from *px = (const from *)in[0];                                                                                              \
-        to *po = (to *)out;                                                                                                                \
+#define NTI_MAP_BEGIN(name, from, to) \
+    static void nti_map_##name(void *out, const void *const *in, size_t n, const double *attr) { \
+        const from *px = (const from *)in[0]; \
+        to *po = (to *)out; \
         (void)attr;
-#define NTI_INT_MAP1(name, from, to, value)                                                                                                \
-    NTI_MAP_BEGIN(name, from, to) for (size_t i = 0; i < n; i++) {                                                                         \
-        const from x = px[i];                                                                                                              \
-        po[i] = (to)(value);                                                                                                               \
-    }                                                                                                                                      \
-    }
-#define NTI_INT_MAP1_ATTR(name, from, to, value)                                                                                           \
-    NTI_MAP_BEGIN(name, from, to) const from a = (from)nti_saturate(attr[0], INT64_MIN, INT64_MAX);                                        \
-    for (size_t i = 0; i < n; i++) {                                                                                                       \
-        const from x = px[i];                                                                                                              \
-        po[i] = (to)(value);                                                                                                               \
-    }                                                                                                                                      \
-    }
-#define NTI_INT_MAP2(name, from, to, value)                                                                                                \
-    NTI_MAP_BEGIN(name, from, to) const from *py = (const from *)in[1];                                                                    \
-    for (size_t i = 0; i < n; i++) {                                                                                                       \
-        const from x = px[i], y = py[i];                                                                                                   \
-        po[i] = (to)(value);                                                                                                               \
-    }                                                                                                                                      \
-    }
-#define NTI_INT_SELECT(name, type)                                                                                                         \
-    NTI_MAP_BEGIN(name, uint8_t, type) const type *x = (const type *)in[1], *y = (const type *)in[2];                                      \
-    for (size_t i = 0; i < n; i++) po[i] = px[i] ? x[i] : y[i];                                                                            \
-    }
-#define NTI_INT_COPY(name, type)                                                                                                           \
-    NTI_MAP_BEGIN(name, type, type) memmove(po, px, n * sizeof(type));                                                                     \
-    }
+#define NTI_INT_MAP1(name, from, to, value) \
+    NTI_MAP_BEGIN(name, from, to) for (size_t i = 0; i < n; i++) { const from x = px[i]; po[i] = (to)(value); } }
+#define NTI_INT_MAP1_ATTR(name, from, to, value) \
+    NTI_MAP_BEGIN(name, from, to) const from a = (from)nti_saturate(attr[0], INT64_MIN, INT64_MAX); \
+        for (size_t i = 0; i < n; i++) { const from x = px[i]; po[i] = (to)(value); } }
+#define NTI_INT_MAP2(name, from, to, value) \
+    NTI_MAP_BEGIN(name, from, to) const from *py = (const from *)in[1]; \
+        for (size_t i = 0; i < n; i++) { const from x = px[i], y = py[i]; po[i] = (to)(value); } }
+#define NTI_INT_SELECT(name, type) \
+    NTI_MAP_BEGIN(name, uint8_t, type) const type *x = (const type *)in[1], *y = (const type *)in[2]; \
+        for (size_t i = 0; i < n; i++) po[i] = px[i] ? x[i] : y[i]; }
+#define NTI_INT_COPY(name, type) NTI_MAP_BEGIN(name, type, type) memmove(po, px, n * sizeof(type)); }
 // what depends on the sign, or on the size of the element
-#define NTI_INT_COMPARISONS(s, type)                                                                                                       \
-    NTI_INT_MAP2(max_##s, type, type, x > y ? x : y)                                                                                       \
-    NTI_INT_MAP2(min_##s, type, type, x < y ? x : y) NTI_INT_MAP2(eq_##s, type, uint8_t, x == y)                                           \
-        NTI_INT_MAP2(ne_##s, type, uint8_t, x != y) NTI_INT_MAP2(lt_##s, type, uint8_t, x < y) NTI_INT_MAP2(le_##s, type, uint8_t, x <= y) \
-            NTI_INT_MAP2(gt_##s, type, uint8_t, x > y) NTI_INT_MAP2(ge_##s, type, uint8_t, x >= y)
+#define NTI_INT_COMPARISONS(s, type) \
+    NTI_INT_MAP2(max_##s, type, type, x > y ? x : y) NTI_INT_MAP2(min_##s, type, type, x < y ? x : y) \
+    NTI_INT_MAP2(eq_##s, type, uint8_t, x == y) NTI_INT_MAP2(ne_##s, type, uint8_t, x != y) \
+    NTI_INT_MAP2(lt_##s, type, uint8_t, x < y) NTI_INT_MAP2(le_##s, type, uint8_t, x <= y) \
+    NTI_INT_MAP2(gt_##s, type, uint8_t, x > y) NTI_INT_MAP2(ge_##s, type, uint8_t, x >= y)
 
 // a double as an integer: towards zero, saturated, NaN as 0
 static int64_t nti_saturate(double x, int64_t lo, int64_t hi) {
-    if (x != x) return 0;
+    if (x != x)
+        return 0;
     return x <= (double)lo ? lo : x >= (double)hi ? hi : (int64_t)x;
 }
 static int32_t nti_i32_div(int32_t x, int32_t y) {
-    if (y == 0) return 0;
+    if (y == 0)
+        return 0;
     return y == -1 ? (int32_t)(0u - (uint32_t)x) : x / y;
 }
 static int32_t nti_i32_rem(int32_t x, int32_t y) { return y == 0 || y == -1 ? 0 : x % y; }
@@ -4773,14 +4518,14 @@ NTI_INT_COPY(copy_bool, uint8_t)
 NTI_INT_SELECT(select_word, uint32_t)
 NTI_INT_SELECT(select_bool, uint8_t)
 NTI_INT_MAP1(neg_word, uint32_t, uint32_t, 0u - x)
-NTI_INT_MAP1(square_word, uint32_t, uint32_t, x *x)
+NTI_INT_MAP1(square_word, uint32_t, uint32_t, x * x)
 NTI_INT_MAP1(bitwise_not_word, uint32_t, uint32_t, ~x)
 NTI_INT_MAP1_ATTR(add_scalar_word, uint32_t, uint32_t, x + a)
-NTI_INT_MAP1_ATTR(scale_word, uint32_t, uint32_t, x *a)
+NTI_INT_MAP1_ATTR(scale_word, uint32_t, uint32_t, x * a)
 NTI_INT_MAP2(add_word, uint32_t, uint32_t, x + y)
 NTI_INT_MAP2(sub_word, uint32_t, uint32_t, x - y)
-NTI_INT_MAP2(mul_word, uint32_t, uint32_t, x *y)
-NTI_INT_MAP2(bitwise_and_word, uint32_t, uint32_t, x &y)
+NTI_INT_MAP2(mul_word, uint32_t, uint32_t, x * y)
+NTI_INT_MAP2(bitwise_and_word, uint32_t, uint32_t, x & y)
 NTI_INT_MAP2(bitwise_or_word, uint32_t, uint32_t, x | y)
 NTI_INT_MAP2(bitwise_xor_word, uint32_t, uint32_t, x ^ y)
 NTI_INT_MAP2(shift_left_word, uint32_t, uint32_t, y < 32 ? x << y : 0)
@@ -4802,10 +4547,7 @@ NTI_INT_COMPARISONS(u32, uint32_t)
 NTI_INT_COMPARISONS(bool, uint8_t)
 NTI_INT_MAP1(logical_not_bool, uint8_t, uint8_t, !x)
 
-typedef struct nti_int_map {
-    nti_map map;
-    nti_map_fn i32, u32, boolean;
-} nti_int_map;
+typedef struct nti_int_map { nti_map map; nti_map_fn i32, u32, boolean; } nti_int_map;
 static const nti_int_map nti_int_maps[] = {
     { NTI_MAP_COPY, nti_map_copy_word, nti_map_copy_word, nti_map_copy_bool },
     { NTI_MAP_SELECT, nti_map_select_word, nti_map_select_word, nti_map_select_bool },
@@ -4847,10 +4589,8 @@ static const nti_int_map nti_int_maps[] = {
 static nti_map_fn nti_integer_map(nt_dtype dtype, nti_map map) {
     for (size_t k = 0; k < sizeof nti_int_maps / sizeof *nti_int_maps; k++)
         if (nti_int_maps[k].map == map)
-            return dtype == NT_I32    ? nti_int_maps[k].i32
-                   : dtype == NT_U32  ? nti_int_maps[k].u32
-                   : dtype == NT_BOOL ? nti_int_maps[k].boolean
-                                      : NULL;
+            return dtype == NT_I32 ? nti_int_maps[k].i32 : dtype == NT_U32 ? nti_int_maps[k].u32 :
+                   dtype == NT_BOOL ? nti_int_maps[k].boolean : NULL;
     return NULL;
 }
 #undef NTI_MAP_BEGIN
@@ -4872,9 +4612,10 @@ static size_t nti_dtype_size(nt_dtype dtype) {
 
 static float nti_half_to_float(uint16_t h) {
     uint32_t sign = (uint32_t)(h >> 15) << 31, rest = h & 0x7fffu, bits;
-    float f = (float)rest * 5.9604644775390625e-08f; // right where it is subnormal
+    float f = (float)rest * 5.9604644775390625e-08f;   // right where it is subnormal
     memcpy(&bits, &f, sizeof bits);
-    if (rest >= 0x400) bits = (rest << 13) + (rest >= 0x7c00 ? 0x70000000u : 0x38000000u);
+    if (rest >= 0x400)
+        bits = (rest << 13) + (rest >= 0x7c00 ? 0x70000000u : 0x38000000u);
     bits |= sign;
     memcpy(&f, &bits, sizeof f);
     return f;
@@ -4884,9 +4625,11 @@ static uint16_t nti_float_to_half(float f) {
     memcpy(&bits, &f, sizeof bits);
     uint32_t sign = bits >> 16 & 0x8000u;
     a = bits & 0x7fffffffu;
-    if (a > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
-    if (a >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u);
-    if (a < 0x38800000u) { // adding 1/2 puts the last bit of a subnormal half at the last bit of the sum
+    if (a > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u);
+    if (a >= 0x477ff000u)
+        return (uint16_t)(sign | 0x7c00u);
+    if (a < 0x38800000u) {   // adding 1/2 puts the last bit of a subnormal half at the last bit of the sum
         memcpy(&f, &a, sizeof f);
         f += 0.5f;
         memcpy(&a, &f, sizeof a);
@@ -4903,140 +4646,100 @@ static float nti_bfloat_to_float(uint16_t h) {
 static uint16_t nti_float_to_bfloat(float f) {
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40u);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)(bits >> 16 | 0x40u);
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 // double to float so that rounding once more to 16 bits is as rounding once: what is not exact gets an odd last bit
 static float nti_round_to_odd(double d) {
     float f = (float)d;
     uint32_t bits;
-    if ((double)f == d || d != d) return f;
+    if ((double)f == d || d != d)
+        return f;
     memcpy(&bits, &f, sizeof bits);
-    if (fabs((double)f) > fabs(d)) bits--;
+    if (fabs((double)f) > fabs(d))
+        bits--;
     bits |= 1;
     memcpy(&f, &bits, sizeof f);
     return f;
 }
 static uint64_t nti_saturate_u64(double x) { return !(x > 0) ? 0 : x >= 18446744073709551616.0 ? UINT64_MAX : (uint64_t)x; }
 
-typedef union nti_wide {
-    double f;
-    int64_t s;
-    uint64_t u;
-} nti_wide;
-#define NTI_CAST_EACH(From, To, value)                                                                                                     \
-    for (size_t k = 0; k < n; k++) {                                                                                                       \
-        From x;                                                                                                                            \
-        memcpy(&x, src + k * sizeof x, sizeof x);                                                                                          \
-        const To y = (To)(value);                                                                                                          \
-        memcpy(dst + k * sizeof y, &y, sizeof y);                                                                                          \
-    }                                                                                                                                      \
+typedef union nti_wide { double f; int64_t s; uint64_t u; } nti_wide;
+#define NTI_CAST_EACH(From, To, value) \
+    for (size_t k = 0; k < n; k++) { \
+        From x; \
+        memcpy(&x, src + k * sizeof x, sizeof x); \
+        const To y = (To)(value); \
+        memcpy(dst + k * sizeof y, &y, sizeof y); \
+    } \
     break;
-#define NTI_WIDEN(From, field, type, value)                                                                                                \
-    for (size_t k = 0; k < n; k++) {                                                                                                       \
-        From x;                                                                                                                            \
-        memcpy(&x, src + k * sizeof x, sizeof x);                                                                                          \
-        w[k].field = (type)(value);                                                                                                        \
-    }                                                                                                                                      \
+#define NTI_WIDEN(From, field, type, value) \
+    for (size_t k = 0; k < n; k++) { \
+        From x; \
+        memcpy(&x, src + k * sizeof x, sizeof x); \
+        w[k].field = (type)(value); \
+    } \
     break;
 static void nti_widen(nti_wide *w, nt_dtype from, const unsigned char *src, size_t n) {
     switch (from) {
-    case NT_F32:
-        NTI_WIDEN(float, f, double, x)
-    case NT_F64:
-        NTI_WIDEN(double, f, double, x)
-    case NT_F16:
-        NTI_WIDEN(uint16_t, f, double, nti_half_to_float(x))
-    case NT_BF16:
-        NTI_WIDEN(uint16_t, f, double, nti_bfloat_to_float(x))
-    case NT_I8:
-        NTI_WIDEN(int8_t, s, int64_t, x)
-    case NT_I16:
-        NTI_WIDEN(int16_t, s, int64_t, x)
-    case NT_I32:
-        NTI_WIDEN(int32_t, s, int64_t, x)
-    case NT_I64:
-        NTI_WIDEN(int64_t, s, int64_t, x)
-    case NT_BOOL:
-        NTI_WIDEN(uint8_t, s, int64_t, x != 0)
-    case NT_U8:
-        NTI_WIDEN(uint8_t, s, int64_t, x)
-    case NT_U16:
-        NTI_WIDEN(uint16_t, s, int64_t, x)
-    case NT_U32:
-        NTI_WIDEN(uint32_t, s, int64_t, x)
-    case NT_U64:
-        NTI_WIDEN(uint64_t, u, uint64_t, x)
-    case NT_DTYPE_COUNT:
-        break;
+    case NT_F32: NTI_WIDEN(float, f, double, x)
+    case NT_F64: NTI_WIDEN(double, f, double, x)
+    case NT_F16: NTI_WIDEN(uint16_t, f, double, nti_half_to_float(x))
+    case NT_BF16: NTI_WIDEN(uint16_t, f, double, nti_bfloat_to_float(x))
+    case NT_I8: NTI_WIDEN(int8_t, s, int64_t, x)
+    case NT_I16: NTI_WIDEN(int16_t, s, int64_t, x)
+    case NT_I32: NTI_WIDEN(int32_t, s, int64_t, x)
+    case NT_I64: NTI_WIDEN(int64_t, s, int64_t, x)
+    case NT_BOOL: NTI_WIDEN(uint8_t, s, int64_t, x != 0)
+    case NT_U8: NTI_WIDEN(uint8_t, s, int64_t, x)
+    case NT_U16: NTI_WIDEN(uint16_t, s, int64_t, x)
+    case NT_U32: NTI_WIDEN(uint32_t, s, int64_t, x)
+    case NT_U64: NTI_WIDEN(uint64_t, u, uint64_t, x)
+    case NT_DTYPE_COUNT: break;
     }
 }
-#define NTI_NARROW(To, value)                                                                                                              \
-    for (size_t k = 0; k < n; k++) {                                                                                                       \
-        const To y = (To)(value);                                                                                                          \
-        memcpy(dst + k * sizeof y, &y, sizeof y);                                                                                          \
-    }                                                                                                                                      \
+#define NTI_NARROW(To, value) \
+    for (size_t k = 0; k < n; k++) { \
+        const To y = (To)(value); \
+        memcpy(dst + k * sizeof y, &y, sizeof y); \
+    } \
     break;
-#define NTI_NARROW_TO_FLOAT(field)                                                                                                         \
-    case NT_F32:                                                                                                                           \
-        NTI_NARROW(float, w[k].field)                                                                                                      \
-    case NT_F64:                                                                                                                           \
-        NTI_NARROW(double, w[k].field)                                                                                                     \
-    case NT_F16:                                                                                                                           \
-        NTI_NARROW(uint16_t, nti_float_to_half(nti_round_to_odd((double)w[k].field)))                                                      \
-    case NT_BF16:                                                                                                                          \
-        NTI_NARROW(uint16_t, nti_float_to_bfloat(nti_round_to_odd((double)w[k].field)))
+#define NTI_NARROW_TO_FLOAT(field) \
+    case NT_F32: NTI_NARROW(float, w[k].field) \
+    case NT_F64: NTI_NARROW(double, w[k].field) \
+    case NT_F16: NTI_NARROW(uint16_t, nti_float_to_half(nti_round_to_odd((double)w[k].field))) \
+    case NT_BF16: NTI_NARROW(uint16_t, nti_float_to_bfloat(nti_round_to_odd((double)w[k].field)))
 static void nti_narrow_float(nt_dtype to, unsigned char *dst, const nti_wide *w, size_t n) {
     switch (to) {
-        NTI_NARROW_TO_FLOAT(f)
-    case NT_I8:
-        NTI_NARROW(int8_t, nti_saturate(w[k].f, INT8_MIN, INT8_MAX))
-    case NT_I16:
-        NTI_NARROW(int16_t, nti_saturate(w[k].f, INT16_MIN, INT16_MAX))
-    case NT_I32:
-        NTI_NARROW(int32_t, nti_saturate(w[k].f, INT32_MIN, INT32_MAX))
-    case NT_I64:
-        NTI_NARROW(int64_t, nti_saturate(w[k].f, INT64_MIN, INT64_MAX))
-    case NT_BOOL:
-        NTI_NARROW(uint8_t, w[k].f != 0)
-    case NT_U8:
-        NTI_NARROW(uint8_t, nti_saturate(w[k].f, 0, UINT8_MAX))
-    case NT_U16:
-        NTI_NARROW(uint16_t, nti_saturate(w[k].f, 0, UINT16_MAX))
-    case NT_U32:
-        NTI_NARROW(uint32_t, nti_saturate(w[k].f, 0, UINT32_MAX))
-    case NT_U64:
-        NTI_NARROW(uint64_t, nti_saturate_u64(w[k].f))
-    case NT_DTYPE_COUNT:
-        break;
+    NTI_NARROW_TO_FLOAT(f)
+    case NT_I8: NTI_NARROW(int8_t, nti_saturate(w[k].f, INT8_MIN, INT8_MAX))
+    case NT_I16: NTI_NARROW(int16_t, nti_saturate(w[k].f, INT16_MIN, INT16_MAX))
+    case NT_I32: NTI_NARROW(int32_t, nti_saturate(w[k].f, INT32_MIN, INT32_MAX))
+    case NT_I64: NTI_NARROW(int64_t, nti_saturate(w[k].f, INT64_MIN, INT64_MAX))
+    case NT_BOOL: NTI_NARROW(uint8_t, w[k].f != 0)
+    case NT_U8: NTI_NARROW(uint8_t, nti_saturate(w[k].f, 0, UINT8_MAX))
+    case NT_U16: NTI_NARROW(uint16_t, nti_saturate(w[k].f, 0, UINT16_MAX))
+    case NT_U32: NTI_NARROW(uint32_t, nti_saturate(w[k].f, 0, UINT32_MAX))
+    case NT_U64: NTI_NARROW(uint64_t, nti_saturate_u64(w[k].f))
+    case NT_DTYPE_COUNT: break;
     }
 }
 static void nti_narrow_signed(nt_dtype to, unsigned char *dst, const nti_wide *w, size_t n) {
     switch (to) {
-        NTI_NARROW_TO_FLOAT(s)
-    case NT_BOOL:
-        NTI_NARROW(uint8_t, w[k].s != 0)
-    case NT_I8:
-    case NT_U8:
-        NTI_NARROW(uint8_t, w[k].s)
-    case NT_I16:
-    case NT_U16:
-        NTI_NARROW(uint16_t, w[k].s)
-    case NT_I32:
-    case NT_U32:
-        NTI_NARROW(uint32_t, w[k].s)
-    case NT_I64:
-    case NT_U64:
-        NTI_NARROW(uint64_t, w[k].s)
-    case NT_DTYPE_COUNT:
-        break;
+    NTI_NARROW_TO_FLOAT(s)
+    case NT_BOOL: NTI_NARROW(uint8_t, w[k].s != 0)
+    case NT_I8: case NT_U8: NTI_NARROW(uint8_t, w[k].s)
+    case NT_I16: case NT_U16: NTI_NARROW(uint16_t, w[k].s)
+    case NT_I32: case NT_U32: NTI_NARROW(uint32_t, w[k].s)
+    case NT_I64: case NT_U64: NTI_NARROW(uint64_t, w[k].s)
+    case NT_DTYPE_COUNT: break;
     }
 }
 static void nti_narrow_u64(nt_dtype to, unsigned char *dst, const nti_wide *w, size_t n) {
     switch (to) {
-        NTI_NARROW_TO_FLOAT(u)
-    default:
-        nti_narrow_signed(to, dst, w, n); // integers keep their low bits, whatever the sign
+    NTI_NARROW_TO_FLOAT(u)
+    default: nti_narrow_signed(to, dst, w, n);   // integers keep their low bits, whatever the sign
     }
 }
 
@@ -5044,28 +4747,17 @@ static void nti_narrow_u64(nt_dtype to, unsigned char *dst, const nti_wide *w, s
 // the frequent pairs; 0: not one of them
 static int nti_cast_short(nt_dtype to, unsigned char *dst, nt_dtype from, const unsigned char *src, size_t n) {
     switch (NTI_PAIR(to, from)) {
-    case NTI_PAIR(NT_F64, NT_F32):
-        NTI_CAST_EACH(float, double, x)
-    case NTI_PAIR(NT_F32, NT_F64):
-        NTI_CAST_EACH(double, float, x)
-    case NTI_PAIR(NT_F32, NT_U8):
-        NTI_CAST_EACH(uint8_t, float, x)
-    case NTI_PAIR(NT_F32, NT_BOOL):
-        NTI_CAST_EACH(uint8_t, float, x != 0)
-    case NTI_PAIR(NT_F32, NT_I32):
-        NTI_CAST_EACH(int32_t, float, x)
-    case NTI_PAIR(NT_I32, NT_F32):
-        NTI_CAST_EACH(float, int32_t, nti_saturate((double)x, INT32_MIN, INT32_MAX))
-    case NTI_PAIR(NT_F32, NT_F16):
-        NTI_CAST_EACH(uint16_t, float, nti_half_to_float(x))
-    case NTI_PAIR(NT_F16, NT_F32):
-        NTI_CAST_EACH(float, uint16_t, nti_float_to_half(x))
-    case NTI_PAIR(NT_F32, NT_BF16):
-        NTI_CAST_EACH(uint16_t, float, nti_bfloat_to_float(x))
-    case NTI_PAIR(NT_BF16, NT_F32):
-        NTI_CAST_EACH(float, uint16_t, nti_float_to_bfloat(x))
-    default:
-        return 0;
+    case NTI_PAIR(NT_F64, NT_F32): NTI_CAST_EACH(float, double, x)
+    case NTI_PAIR(NT_F32, NT_F64): NTI_CAST_EACH(double, float, x)
+    case NTI_PAIR(NT_F32, NT_U8): NTI_CAST_EACH(uint8_t, float, x)
+    case NTI_PAIR(NT_F32, NT_BOOL): NTI_CAST_EACH(uint8_t, float, x != 0)
+    case NTI_PAIR(NT_F32, NT_I32): NTI_CAST_EACH(int32_t, float, x)
+    case NTI_PAIR(NT_I32, NT_F32): NTI_CAST_EACH(float, int32_t, nti_saturate((double)x, INT32_MIN, INT32_MAX))
+    case NTI_PAIR(NT_F32, NT_F16): NTI_CAST_EACH(uint16_t, float, nti_half_to_float(x))
+    case NTI_PAIR(NT_F16, NT_F32): NTI_CAST_EACH(float, uint16_t, nti_float_to_half(x))
+    case NTI_PAIR(NT_F32, NT_BF16): NTI_CAST_EACH(uint16_t, float, nti_bfloat_to_float(x))
+    case NTI_PAIR(NT_BF16, NT_F32): NTI_CAST_EACH(float, uint16_t, nti_float_to_bfloat(x))
+    default: return 0;
     }
     return 1;
 }
@@ -5085,7 +4777,8 @@ static NTI_NOINLINE void nti_cast(nt_dtype to, void *out, nt_dtype from, const v
         memmove(out, in, n * nti_dtype_size(to));
         return;
     }
-    if (nti_cast_short(to, dst, from, src, n)) return;
+    if (nti_cast_short(to, dst, from, src, n))
+        return;
     for (size_t i = 0; i < n; i += CHUNK) {
         size_t m = n - i < CHUNK ? n - i : (size_t)CHUNK;
         nti_widen(wide, from, src + i * nti_dtype_size(from), m);
@@ -5101,24 +4794,20 @@ static NTI_NOINLINE void nti_cast(nt_dtype to, void *out, nt_dtype from, const v
 // Random numbers as pure functions of (key, index): any range of elements of an array of any size can be made by itself,
 // in any order, by any worker. Bits, integers and uniform numbers in the default range are JAX's exactly; the others are
 // JAX's to a few ulp, made by the same steps with our maps.
-typedef struct nti_random_isa { // what the passes of the chosen instruction set give, [0] for f32, [1] for f64
+typedef struct nti_random_isa {   // what the passes of the chosen instruction set give, [0] for f32, [1] for f64
     const nti_math_table *math[2];
     const nti_random_table *random[2];
 } nti_random_isa;
 
 typedef enum nti_random_kind {
-    NTI_RANDOM_BITS,    // u8, u16, u32, u64
-    NTI_RANDOM_UNIFORM, // [lo, hi)
+    NTI_RANDOM_BITS,               // u8, u16, u32, u64
+    NTI_RANDOM_UNIFORM,            // [lo, hi)
     NTI_RANDOM_NORMAL,
-    NTI_RANDOM_TRUNCATED_NORMAL, // between lo and hi
-    NTI_RANDOM_BERNOULLI,        // lo: the probability; any dtype, normally bool
-    NTI_RANDOM_RADEMACHER,       // -1 or 1
-    NTI_RANDOM_RANDINT,          // int_lo included, int_hi not
-    NTI_RANDOM_EXPONENTIAL,
-    NTI_RANDOM_GUMBEL,
-    NTI_RANDOM_LAPLACE,
-    NTI_RANDOM_LOGISTIC,
-    NTI_RANDOM_CAUCHY
+    NTI_RANDOM_TRUNCATED_NORMAL,   // between lo and hi
+    NTI_RANDOM_BERNOULLI,          // lo: the probability; any dtype, normally bool
+    NTI_RANDOM_RADEMACHER,         // -1 or 1
+    NTI_RANDOM_RANDINT,            // int_lo included, int_hi not
+    NTI_RANDOM_EXPONENTIAL, NTI_RANDOM_GUMBEL, NTI_RANDOM_LAPLACE, NTI_RANDOM_LOGISTIC, NTI_RANDOM_CAUCHY
 } nti_random_kind;
 
 typedef struct nti_random {
@@ -5147,7 +4836,8 @@ typedef struct nti_random_run {
 
 static void nti_random_round(nti_random_run *run) {
     uint16_t small[NTI_RANDOM_CHUNK];
-    if (run->dtype != NT_F16 && run->dtype != NT_BF16) return;
+    if (run->dtype != NT_F16 && run->dtype != NT_BF16)
+        return;
     nti_cast(run->dtype, small, NT_F32, &run->data, run->n);
     nti_cast(NT_F32, &run->data, run->dtype, small, run->n);
 }
@@ -5174,7 +4864,8 @@ static void nti_random_map(nti_random_run *run, nti_map map, double a) { nti_ran
 static NTI_NOINLINE void nti_random_words(const nti_random_isa *isa, nt_key_value key, int width, int64_t first, size_t n, uint64_t *out) {
     uint32_t high[NTI_RANDOM_CHUNK], low[NTI_RANDOM_CHUNK];
     isa->random[0]->hash(key, (uint64_t)first, n, width == 64 ? high : NULL, low);
-    for (size_t k = 0; k < n; k++) out[k] = width == 64 ? (uint64_t)high[k] << 32 | low[k] : low[k];
+    for (size_t k = 0; k < n; k++)
+        out[k] = width == 64 ? (uint64_t)high[k] << 32 | low[k] : low[k];
 }
 
 // the run uniform in [lo, hi)
@@ -5191,7 +4882,7 @@ static void nti_random_uniform(nti_random_run *run, nt_key_value key, int64_t fi
         isa->random[0]->uniform(run->data.u32, run->n, lo, hi);
         return;
     }
-    for (size_t k = 0; k < run->n; k++) { // 10 bits of a 16-bit draw, or 7 of an 8-bit one
+    for (size_t k = 0; k < run->n; k++) {   // 10 bits of a 16-bit draw, or 7 of an 8-bit one
         const uint32_t bits = run->data.u32[k];
         run->data.f32[k] = brain ? (float)(bits >> 1 & 127) * 0.0078125f : (float)(bits >> 6 & 1023) * 0.0009765625f;
     }
@@ -5202,10 +4893,8 @@ static void nti_random_uniform(nti_random_run *run, nt_key_value key, int64_t fi
 
 // limits of the floating dtypes: half the distance from 1 to the next number, and the least normal number
 static double nti_half_epsilon(nt_dtype dtype) {
-    return dtype == NT_F64   ? 1.1102230246251565e-16
-           : dtype == NT_F32 ? 5.9604644775390625e-08
-           : dtype == NT_F16 ? 0.00048828125
-                             : 0.00390625;
+    return dtype == NT_F64 ? 1.1102230246251565e-16 : dtype == NT_F32 ? 5.9604644775390625e-08 :
+           dtype == NT_F16 ? 0.00048828125 : 0.00390625;
 }
 static double nti_least_normal(nt_dtype dtype) {
     return dtype == NT_F64 ? 2.2250738585072014e-308 : dtype == NT_F16 ? 6.103515625e-05 : 1.1754943508222875e-38;
@@ -5323,11 +5012,13 @@ static void nti_random_booleans(nti_random_run *run, const nti_random *r, int64_
     uint8_t *to = (uint8_t *)out;
     run->isa->random[0]->hash(r->key, (uint64_t)first, run->n, NULL, run->data.u32);
     if (r->dtype == NT_BOOL) {
-        for (size_t k = 0; k < run->n; k++) to[k] = run->data.u32[k] >> 9 < limit;
+        for (size_t k = 0; k < run->n; k++)
+            to[k] = run->data.u32[k] >> 9 < limit;
         return;
     }
     const int32_t otherwise = r->kind == NTI_RANDOM_RADEMACHER ? -1 : 0;
-    for (size_t k = 0; k < run->n; k++) run->data.i32[k] = run->data.u32[k] >> 9 < limit ? 1 : otherwise;
+    for (size_t k = 0; k < run->n; k++)
+        run->data.i32[k] = run->data.u32[k] >> 9 < limit ? 1 : otherwise;
     nti_cast(r->dtype, out, NT_I32, run->data.i32, run->n);
 }
 // the low bits of the hash
@@ -5366,12 +5057,9 @@ static void nti_random_fill(const nti_random_isa *isa, const nti_random *r, int6
 // >>initializers
 // Flax's initializers, element by element functions of (key, index) like the random arrays.
 typedef enum nti_init_kind {
-    NTI_INIT_ZEROS,
-    NTI_INIT_ONES,
-    NTI_INIT_CONSTANT, // scale: the constant
-    NTI_INIT_NORMAL,
-    NTI_INIT_UNIFORM,          // scale: the standard deviation; [0, scale)
-    NTI_INIT_TRUNCATED_NORMAL, // between lo and hi, times scale
+    NTI_INIT_ZEROS, NTI_INIT_ONES, NTI_INIT_CONSTANT,        // scale: the constant
+    NTI_INIT_NORMAL, NTI_INIT_UNIFORM,                       // scale: the standard deviation; [0, scale)
+    NTI_INIT_TRUNCATED_NORMAL,                               // between lo and hi, times scale
     NTI_INIT_VARIANCE_SCALING
 } nti_init_kind;
 typedef enum nti_fan { NTI_FAN_IN, NTI_FAN_OUT, NTI_FAN_AVG, NTI_FAN_GEO_AVG } nti_fan;
@@ -5379,15 +5067,16 @@ typedef enum nti_fan { NTI_FAN_IN, NTI_FAN_OUT, NTI_FAN_AVG, NTI_FAN_GEO_AVG } n
 typedef struct nti_init {
     nti_init_kind kind;
     double scale, lo, hi;
-    nti_fan mode;                           // the rest: variance scaling
-    nti_random_kind distribution;           // TRUNCATED_NORMAL, NORMAL or UNIFORM
-    uint32_t in_axes, out_axes, batch_axes; // bit k: axis k. The usual: in 1 << (rank - 2), out 1 << (rank - 1), batch 0
+    nti_fan mode;                                            // the rest: variance scaling
+    nti_random_kind distribution;                            // TRUNCATED_NORMAL, NORMAL or UNIFORM
+    uint32_t in_axes, out_axes, batch_axes;                  // bit k: axis k. The usual: in 1 << (rank - 2), out 1 << (rank - 1), batch 0
 } nti_init;
 
 static double nti_axes_product(const nt_shape *shape, uint32_t axes) {
     double p = 1;
     for (int k = 0; k < shape->rank; k++)
-        if (axes >> k & 1) p *= (double)shape->size[k];
+        if (axes >> k & 1)
+            p *= (double)shape->size[k];
     return p;
 }
 // scale / fan, the variance of a weight
@@ -5396,14 +5085,10 @@ static double nti_fan_variance(const nti_init *d, const nt_shape *shape) {
     const double field = nti_axes_product(shape, 0xffffffffu) / in / out / nti_axes_product(shape, d->batch_axes);
     const double fan_in = in * field, fan_out = out * field;
     switch (d->mode) {
-    case NTI_FAN_IN:
-        return d->scale / fan_in;
-    case NTI_FAN_OUT:
-        return d->scale / fan_out;
-    case NTI_FAN_AVG:
-        return d->scale / ((fan_in + fan_out) / 2);
-    default:
-        return d->scale / sqrt(fan_in * fan_out);
+    case NTI_FAN_IN: return d->scale / fan_in;
+    case NTI_FAN_OUT: return d->scale / fan_out;
+    case NTI_FAN_AVG: return d->scale / ((fan_in + fan_out) / 2);
+    default: return d->scale / sqrt(fan_in * fan_out);
     }
 }
 static void nti_random_scale(const nti_random_isa *isa, nt_dtype dtype, void *data, int64_t n, double factor) {
@@ -5424,7 +5109,8 @@ static void nti_init_constant(nt_dtype dtype, void *out, int64_t n, double value
     const size_t size = nti_dtype_size(dtype);
     unsigned char one[8], *to = (unsigned char *)out;
     nti_cast(dtype, one, NT_F64, &value, 1);
-    for (int64_t i = 0; i < n; i++, to += size) memcpy(to, one, size);
+    for (int64_t i = 0; i < n; i++, to += size)
+        memcpy(to, one, size);
 }
 // Elements first .. first + n - 1 of a parameter of this shape and dtype (a floating one).
 static void nti_initialize(const nti_random_isa *isa, const nti_init *d, nt_key_value key, const nt_shape *shape, nt_dtype dtype,
@@ -5435,9 +5121,8 @@ static void nti_initialize(const nti_random_isa *isa, const nti_init *d, nt_key_
         nti_init_constant(dtype, out, n, d->kind == NTI_INIT_ZEROS ? 0 : d->kind == NTI_INIT_ONES ? 1 : d->scale);
         return;
     }
-    r.kind = d->kind == NTI_INIT_NORMAL    ? NTI_RANDOM_NORMAL
-             : d->kind == NTI_INIT_UNIFORM ? NTI_RANDOM_UNIFORM
-                                           : NTI_RANDOM_TRUNCATED_NORMAL;
+    r.kind = d->kind == NTI_INIT_NORMAL ? NTI_RANDOM_NORMAL :
+             d->kind == NTI_INIT_UNIFORM ? NTI_RANDOM_UNIFORM : NTI_RANDOM_TRUNCATED_NORMAL;
     r.dtype = dtype;
     r.key = key;
     r.lo = d->kind == NTI_INIT_TRUNCATED_NORMAL ? d->lo : 0;
@@ -5450,7 +5135,8 @@ static void nti_initialize(const nti_random_isa *isa, const nti_init *d, nt_key_
         r.lo = truncated ? -2 : -1;
         r.hi = truncated ? 2 : 1;
         factor = nti_rounded(dtype, sqrt(uniform ? nti_rounded(dtype, 3 * variance) : variance));
-        if (truncated) factor /= nti_rounded(dtype, 0.87962566103423978); // the standard deviation of a unit normal cut at 2
+        if (truncated)
+            factor /= nti_rounded(dtype, 0.87962566103423978);   // the standard deviation of a unit normal cut at 2
     }
     nti_random_fill(isa, &r, first, n, out);
     nti_random_scale(isa, dtype, out, n, factor);
@@ -5459,11 +5145,11 @@ static void nti_initialize(const nti_random_isa *isa, const nti_init *d, nt_key_
 // The matmul row of the evaluator: how a product is cut into tiles, and the loops over the leading axes.
 //   in[0] A (..., m, k), in[1] B (..., k, n), out C (..., m, n), any strides; i[0]: add to C instead of storing.
 
-typedef struct nti_matmul_cut { // a tile is `group` whole products, or one of rows x columns pieces of one product
-    nti_gemm g;                 // a whole product, without its data
+typedef struct nti_matmul_cut {    // a tile is `group` whole products, or one of rows x columns pieces of one product
+    nti_gemm g;                    // a whole product, without its data
     int64_t whole_m, whole_n, products, group, tile_m, tile_n, rows, columns;
-    int leading;    // axes before the last two that are looped over
-    int transposed; // C^T = B^T A^T is computed
+    int leading;                   // axes before the last two that are looped over
+    int transposed;                // C^T = B^T A^T is computed
 } nti_matmul_cut;
 
 static int64_t nti_view_stride(const nti_view *v, int from_last) { return v->stride[v->rank - from_last]; }
@@ -5476,11 +5162,8 @@ static void nti_matmul_join_rows(const nti_call *c, nti_matmul_cut *t) {
         int64_t sa = a->stride[axis], sc = c->out.stride[axis];
         if (c->out.shape[axis] == 1) continue;
         if (b->stride[axis] != 0) return;
-        if (t->g.m == 1) {
-            t->g.rsa = sa;
-            t->g.rsc = sc;
-        } else if (sa != t->g.m * t->g.rsa || sc != t->g.m * t->g.rsc)
-            return;
+        if (t->g.m == 1) { t->g.rsa = sa; t->g.rsc = sc; }
+        else if (sa != t->g.m * t->g.rsa || sc != t->g.m * t->g.rsc) return;
         t->g.m *= c->out.shape[axis];
     }
 }
@@ -5497,10 +5180,8 @@ static void nti_gemm_transpose(nti_gemm *g) {
 static double nti_gemm_orientation_cost(const nti_gemm *g, int64_t lanes) {
     double m = (double)g->m, n = (double)g->n, k = (double)g->k, cost = m * k * (double)nti_multiple(g->n, lanes) / (double)lanes;
     if (g->m == 1) cost *= 2;
-    if (g->csb != 1)
-        cost += k * (n * 0.4 + (g->n % (2 * lanes) ? 6 : 0));
-    else
-        cost += (double)(g->n % (2 * lanes) ? 14 : 0) * k;
+    if (g->csb != 1) cost += k * (n * 0.4 + (g->n % (2 * lanes) ? 6 : 0));
+    else cost += (double)(g->n % (2 * lanes) ? 14 : 0) * k;
     return cost + (g->csc == 1 ? 0 : m * n * 2.5);
 }
 
@@ -5520,10 +5201,8 @@ static void nti_gemm_packing(nti_gemm *g, size_t size) {
     g->slab = nti_gemm_is_large(g, size) ? 512 : 256;
     g->whole = g->n % (int64_t)(NTI_PANEL_BYTES / size) == 0;
     int64_t bytes_a = g->csa * (int64_t)size, bytes_b = g->rsb * (int64_t)size;
-    if (g->csa == 1)
-        g->pack_a = nti_gemm_bad_stride(g->rsa, size) && g->n > 16;
-    else
-        g->pack_a = g->csa != 0 && g->n >= 64 && (g->rsa != 1 || bytes_a > 1024);
+    if (g->csa == 1) g->pack_a = nti_gemm_bad_stride(g->rsa, size) && g->n > 16;
+    else g->pack_a = g->csa != 0 && g->n >= 64 && (g->rsa != 1 || bytes_a > 1024);
     g->pack_b = g->m >= 64 && g->k * bytes_b > 2097152;
 }
 
@@ -5538,12 +5217,9 @@ static void nti_matmul_pieces(nti_matmul_cut *t, size_t size) {
     t->tile_m = g->m;
     t->tile_n = g->n;
     while (nti_gemm_cost((double)t->tile_m, (double)t->tile_n, (double)g->k) > NTI_TILE_FLOPS) {
-        if (t->tile_n > least && (t->tile_n >= t->tile_m || t->tile_m <= least))
-            t->tile_n = nti_multiple((t->tile_n + 1) / 2, unit);
-        else if (t->tile_m > least)
-            t->tile_m = nti_multiple((t->tile_m + 1) / 2, 4);
-        else
-            break;
+        if (t->tile_n > least && (t->tile_n >= t->tile_m || t->tile_m <= least)) t->tile_n = nti_multiple((t->tile_n + 1) / 2, unit);
+        else if (t->tile_m > least) t->tile_m = nti_multiple((t->tile_m + 1) / 2, 4);
+        else break;
     }
     t->rows = t->tile_m > 0 ? (g->m + t->tile_m - 1) / t->tile_m : 0;
     t->columns = t->tile_n > 0 ? (g->n + t->tile_n - 1) / t->tile_n : 0;
@@ -5559,12 +5235,9 @@ static nti_matmul_cut nti_matmul_shape(const nti_call *c) {
     t.g.m = o->shape[o->rank - 2];
     t.g.n = o->shape[o->rank - 1];
     t.g.k = a->shape[a->rank - 1];
-    t.g.rsa = nti_view_stride(a, 2);
-    t.g.csa = nti_view_stride(a, 1);
-    t.g.rsb = nti_view_stride(b, 2);
-    t.g.csb = nti_view_stride(b, 1);
-    t.g.rsc = nti_view_stride(o, 2);
-    t.g.csc = nti_view_stride(o, 1);
+    t.g.rsa = nti_view_stride(a, 2); t.g.csa = nti_view_stride(a, 1);
+    t.g.rsb = nti_view_stride(b, 2); t.g.csb = nti_view_stride(b, 1);
+    t.g.rsc = nti_view_stride(o, 2); t.g.csc = nti_view_stride(o, 1);
     t.g.accumulate = c->i[0] != 0;
     return t;
 }
@@ -5633,10 +5306,8 @@ static void nti_eval_matmul(const nti_call *c, int phase, int64_t tile, void *wo
         g.a = nti_matmul_at(c, a, t.leading, k, row * g.rsa);
         g.b = nti_matmul_at(c, b, t.leading, k, column * g.csb);
         g.c = nti_matmul_at(c, &c->out, t.leading, k, row * g.rsc + column * g.csc);
-        if (c->out.dtype == NT_F32 || c->out.dtype == NT_F64)
-            NTI_GEMM_TABLE(c, c->out.dtype)->product(&g, worker);
-        else
-            nti_product_integer(&g);
+        if (c->out.dtype == NT_F32 || c->out.dtype == NT_F64) NTI_GEMM_TABLE(c, c->out.dtype)->product(&g, worker);
+        else nti_product_integer(&g);
     }
 }
 // >>convolution
@@ -5758,10 +5429,10 @@ static double nti_conv_work(const nti_conv *v) {
 // Tiles: a block of one image, or several small images; all columns unless that leaves too few tiles.
 static void nti_conv_cut(nti_conv *v, int64_t unit) {
     double work = nti_conv_work(v), target = NTI_TILE_FLOPS, pixels = nti_conv_pixels(v);
-    if (v->wn != 1 && pixels > 0) target = nti_max_double(target, 128 * work / pixels); // to repay the transposing of the kernel
+    if (v->wn != 1 && pixels > 0) target = nti_max_double(target, 128 * work / pixels);   // to repay the transposing of the kernel
     for (int k = 0; k < 3; k++) {
         nti_conv_axis *a = &v->axis[k];
-        int64_t count = (a->out + a->phases - 1) / a->phases, least = k == 0 ? 1 : k == 1 ? 2 : 32; // outputs of a block
+        int64_t count = (a->out + a->phases - 1) / a->phases, least = k == 0 ? 1 : k == 1 ? 2 : 32;   // outputs of a block
         int only = k < 2 || v->axis[0].out * v->axis[1].out == 1;
         a->blocks = only ? (int64_t)nti_min_double(work / target, (double)(count / least)) : 1;
         if (k == 2) a->blocks = nti_max(a->blocks, (count + 255) / 256);
@@ -5786,7 +5457,7 @@ static void nti_conv_scratch(nti_conv *v, int64_t unit) {
         nti_conv_axis *a = &v->axis[k];
         int64_t most = 0;
         for (int64_t phase = 0; phase < a->phases; phase++) {
-            nti_conv_part whole = nti_conv_part_of(a, phase, 0); // the first block is the largest
+            nti_conv_part whole = nti_conv_part_of(a, phase, 0);   // the first block is the largest
             extent[k] = nti_max(extent[k], whole.extent);
             most = nti_max(most, whole.taps);
             if (k == 2) row = nti_max(row, whole.count);
@@ -5930,10 +5601,8 @@ static void nti_plan_conv_filter(const nti_call *c, nti_plan *p) {
 
 static void nti_eval_conv_filter(const nti_call *c, int phase, int64_t tile, void *worker) {
     nti_filter f = nti_filter_prepare(c);
-    if (phase == 0)
-        NTI_GEMM_TABLE(c, c->out.dtype)->filter(&f, tile, c->shared, worker);
-    else
-        NTI_GEMM_TABLE(c, c->out.dtype)->filter_sum(&f, tile, c->shared);
+    if (phase == 0) NTI_GEMM_TABLE(c, c->out.dtype)->filter(&f, tile, c->shared, worker);
+    else NTI_GEMM_TABLE(c, c->out.dtype)->filter_sum(&f, tile, c->shared);
 }
 // >>axes
 // Strided operands as lists of axes. nti_axes maps a flat row-major index over some axes to an offset; since it is only
@@ -5941,7 +5610,7 @@ static void nti_eval_conv_filter(const nti_call *c, int phase, int64_t tile, voi
 
 typedef struct nti_axes {
     int count;
-    int64_t total; // elements; 1 without axes
+    int64_t total;                                       // elements; 1 without axes
     int64_t size[NT_MAX_RANK], stride[NT_MAX_RANK];
 } nti_axes;
 
@@ -5975,27 +5644,22 @@ static int64_t nti_axes_offset(const nti_axes *a, int64_t flat) {
     return offset;
 }
 
-static int64_t nti_axes_step(const nti_axes *a) { return a->count ? a->stride[a->count - 1] : 0; } // of the last axis
+static int64_t nti_axes_step(const nti_axes *a) { return a->count ? a->stride[a->count - 1] : 0; }     // of the last axis
 static int nti_axes_contiguous(const nti_axes *a) { return a->count == 0 || (a->count == 1 && a->stride[0] == 1); }
 
 // rows x n elements of `size` bytes
-#define NTI_MOVE(T)                                                                                                                        \
-    for (int64_t r = 0; r < rows; r++, to += rows_to * (int64_t)sizeof(T), from += rows_from * (int64_t)sizeof(T)) {                       \
-        const char *p = from;                                                                                                              \
-        char *o = to;                                                                                                                      \
-        for (int64_t k = 0; k < n; k++, o += step_to * (int64_t)sizeof(T), p += step_from * (int64_t)sizeof(T)) memcpy(o, p, sizeof(T));   \
+#define NTI_MOVE(T) \
+    for (int64_t r = 0; r < rows; r++, to += rows_to * (int64_t)sizeof(T), from += rows_from * (int64_t)sizeof(T)) { \
+        const char *p = from; \
+        char *o = to; \
+        for (int64_t k = 0; k < n; k++, o += step_to * (int64_t)sizeof(T), p += step_from * (int64_t)sizeof(T)) memcpy(o, p, sizeof(T)); \
     }
 static void nti_move_block(size_t size, int64_t rows, int64_t n, char *to, int64_t rows_to, int64_t step_to, const char *from,
-                           int64_t rows_from, int64_t step_from) {
-    if (size == 8) {
-        NTI_MOVE(uint64_t)
-    } else if (size == 4) {
-        NTI_MOVE(uint32_t)
-    } else if (size == 2) {
-        NTI_MOVE(uint16_t)
-    } else {
-        NTI_MOVE(uint8_t)
-    }
+    int64_t rows_from, int64_t step_from) {
+    if (size == 8) { NTI_MOVE(uint64_t) }
+    else if (size == 4) { NTI_MOVE(uint32_t) }
+    else if (size == 2) { NTI_MOVE(uint16_t) }
+    else { NTI_MOVE(uint8_t) }
 }
 #undef NTI_MOVE
 
@@ -6013,8 +5677,8 @@ static void nti_repeat(size_t size, int64_t n, char *to, const char *from) {
 // The same for any strides and sizes: rows that are contiguous on both sides by memcpy, transposes in blocks, whose lines stay
 // in the first-level cache whatever the strides are.
 #define NTI_MOVE_SIDE 16
-static void nti_move(size_t size, int64_t rows, int64_t n, char *to, int64_t rows_to, int64_t step_to, const char *from, int64_t rows_from,
-                     int64_t step_from) {
+static void nti_move(size_t size, int64_t rows, int64_t n, char *to, int64_t rows_to, int64_t step_to, const char *from,
+    int64_t rows_from, int64_t step_from) {
     int64_t bytes = (int64_t)size, side = step_from != 1 && step_from != 0 && rows > 1 ? NTI_MOVE_SIDE : INT64_MAX;
     if (step_to == 1 && step_from == 1 && n * bytes >= 16) {
         for (int64_t r = 0; r < rows; r++) memcpy(to + r * rows_to * bytes, from + r * rows_from * bytes, (size_t)(n * bytes));
@@ -6029,7 +5693,7 @@ static void nti_move(size_t size, int64_t rows, int64_t n, char *to, int64_t row
         for (int64_t r = 0, few; r < rows; r += few) {
             few = nti_min(side, rows - r);
             nti_move_block(size, few, some, to + (r * rows_to + k * step_to) * bytes, rows_to, step_to,
-                           from + (r * rows_from + k * step_from) * bytes, rows_from, step_from);
+                from + (r * rows_from + k * step_from) * bytes, rows_from, step_from);
         }
     }
 }
@@ -6063,48 +5727,41 @@ static void nti_plan_tiles(nti_plan *p, int64_t tiles) {
 // gathered into blocks first and give the same bits.
 //   in[0] any strides; i[0] kind, i[1] mask of reduced axes, i[2] accumulate (sums)
 
-#define NTI_REDUCE_INTEGERS(name, T, neutral, join)                                                                                        \
-    static void nti_rows_##name(void *out, const void *x, int64_t rows, int64_t stride, int64_t m, int fresh) {                            \
-        T *o = (T *)out;                                                                                                                   \
-        const T *p = (const T *)x;                                                                                                         \
-        for (int64_t k = 0; k < m && fresh; k++) o[k] = neutral;                                                                           \
-        for (int64_t r = 0; r < rows; r++, p += stride)                                                                                    \
-            for (int64_t k = 0; k < m; k++) {                                                                                              \
-                T a = o[k], b = p[k];                                                                                                      \
-                o[k] = (T)(join);                                                                                                          \
-            }                                                                                                                              \
-    }                                                                                                                                      \
-    static void nti_runs_##name(void *out, const void *x, int64_t count, int64_t step, int64_t n) {                                        \
-        for (int64_t i = 0; i < count; i++) {                                                                                              \
-            const T *p = (const T *)x + i * step;                                                                                          \
-            T a = neutral;                                                                                                                 \
-            for (int64_t k = 0; k < n; k++) {                                                                                              \
-                T b = p[k];                                                                                                                \
-                a = (T)(join);                                                                                                             \
-            }                                                                                                                              \
-            ((T *)out)[i] = a;                                                                                                             \
-        }                                                                                                                                  \
-    }                                                                                                                                      \
-    static void nti_lanes_##name(void *out, const void *x, int64_t rows, int64_t stride, int64_t m, void *work) {                          \
-        (void)work;                                                                                                                        \
-        nti_rows_##name(out, x, rows, stride, m, 1);                                                                                       \
+#define NTI_REDUCE_INTEGERS(name, T, neutral, join) \
+    static void nti_rows_##name(void *out, const void *x, int64_t rows, int64_t stride, int64_t m, int fresh) { \
+        T *o = (T *)out; \
+        const T *p = (const T *)x; \
+        for (int64_t k = 0; k < m && fresh; k++) o[k] = neutral; \
+        for (int64_t r = 0; r < rows; r++, p += stride) \
+            for (int64_t k = 0; k < m; k++) { T a = o[k], b = p[k]; o[k] = (T)(join); } \
+    } \
+    static void nti_runs_##name(void *out, const void *x, int64_t count, int64_t step, int64_t n) { \
+        for (int64_t i = 0; i < count; i++) { \
+            const T *p = (const T *)x + i * step; \
+            T a = neutral; \
+            for (int64_t k = 0; k < n; k++) { T b = p[k]; a = (T)(join); } \
+            ((T *)out)[i] = a; \
+        } \
+    } \
+    static void nti_lanes_##name(void *out, const void *x, int64_t rows, int64_t stride, int64_t m, void *work) { \
+        (void)work; \
+        nti_rows_##name(out, x, rows, stride, m, 1); \
     }
-NTI_REDUCE_INTEGERS(sum_u32, uint32_t, 0, a + b) // i32 too: wrapping
-NTI_REDUCE_INTEGERS(prod_u32, uint32_t, 1, a *b)
+NTI_REDUCE_INTEGERS(sum_u32, uint32_t, 0, a + b)                  // i32 too: wrapping
+NTI_REDUCE_INTEGERS(prod_u32, uint32_t, 1, a * b)
 NTI_REDUCE_INTEGERS(max_i32, int32_t, INT32_MIN, a < b ? b : a)
 NTI_REDUCE_INTEGERS(min_i32, int32_t, INT32_MAX, b < a ? b : a)
 NTI_REDUCE_INTEGERS(max_u32, uint32_t, 0, a < b ? b : a)
 NTI_REDUCE_INTEGERS(min_u32, uint32_t, UINT32_MAX, b < a ? b : a)
 NTI_REDUCE_INTEGERS(any, uint8_t, 0, (a | b) != 0)
-NTI_REDUCE_INTEGERS(all, uint8_t, 1, a &&b)
+NTI_REDUCE_INTEGERS(all, uint8_t, 1, a && b)
 #undef NTI_REDUCE_INTEGERS
 
-#define NTI_INTEGER_KERNELS(name)                                                                                                          \
-    { nti_runs_##name, nti_lanes_##name, nti_rows_##name }
-static const nti_reduce_kernels nti_reduce_i32[4] = { NTI_INTEGER_KERNELS(sum_u32), NTI_INTEGER_KERNELS(prod_u32),
-                                                      NTI_INTEGER_KERNELS(max_i32), NTI_INTEGER_KERNELS(min_i32) };
-static const nti_reduce_kernels nti_reduce_u32[4] = { NTI_INTEGER_KERNELS(sum_u32), NTI_INTEGER_KERNELS(prod_u32),
-                                                      NTI_INTEGER_KERNELS(max_u32), NTI_INTEGER_KERNELS(min_u32) };
+#define NTI_INTEGER_KERNELS(name) { nti_runs_##name, nti_lanes_##name, nti_rows_##name }
+static const nti_reduce_kernels nti_reduce_i32[4] = {
+    NTI_INTEGER_KERNELS(sum_u32), NTI_INTEGER_KERNELS(prod_u32), NTI_INTEGER_KERNELS(max_i32), NTI_INTEGER_KERNELS(min_i32) };
+static const nti_reduce_kernels nti_reduce_u32[4] = {
+    NTI_INTEGER_KERNELS(sum_u32), NTI_INTEGER_KERNELS(prod_u32), NTI_INTEGER_KERNELS(max_u32), NTI_INTEGER_KERNELS(min_u32) };
 static const nti_reduce_kernels nti_reduce_bool[2] = { NTI_INTEGER_KERNELS(any), NTI_INTEGER_KERNELS(all) };
 #undef NTI_INTEGER_KERNELS
 
@@ -6115,18 +5772,18 @@ static const nti_reduce_kernels *nti_reduce_find(const nti_call *c, int kind, in
     return &NTI_ROWS_TABLE(c, dtype)->reduce[kind];
 }
 
-#define NTI_UNIT_COLUMNS 1024 // most columns of a unit
-#define NTI_TURNED_COLUMNS 64 // the same where kept axes in front are the columns
+#define NTI_UNIT_COLUMNS 1024           // most columns of a unit
+#define NTI_TURNED_COLUMNS 64           // the same where kept axes in front are the columns
 typedef struct nti_nest {
-    nti_axes kept, outer, rows, columns; // kept and reduced axes in front; rows, columns
-    size_t size;                         // of an element
-    int lanes;                           // rows go in lanes
-    int direct;                          // the kernels read the operand as it lies
-    int64_t stride;                      // then: from row to row
-    int64_t piece, pieces;               // rows of a piece, pieces of the rows
-    int64_t width, widths;               // columns of a unit, units of a row of columns
-    int64_t chunk, chunks;               // pieces (through the outer axes too) summed by one tile
-    int64_t group, groups;               // units of a tile
+    nti_axes kept, outer, rows, columns;            // kept and reduced axes in front; rows, columns
+    size_t size;                                    // of an element
+    int lanes;                                      // rows go in lanes
+    int direct;                                     // the kernels read the operand as it lies
+    int64_t stride;                                 // then: from row to row
+    int64_t piece, pieces;                          // rows of a piece, pieces of the rows
+    int64_t width, widths;                          // columns of a unit, units of a row of columns
+    int64_t chunk, chunks;                          // pieces (through the outer axes too) summed by one tile
+    int64_t group, groups;                          // units of a tile
 } nti_nest;
 
 // Axes from the last to the first: columns while kept, rows while reduced, then what is left.
@@ -6185,21 +5842,19 @@ static void nti_nest_make(nti_nest *t, const nti_view *x, int64_t mask) {
 
 static int64_t nti_nest_outputs(const nti_nest *t) { return t->kept.total * t->columns.total; }
 
-#define NTI_COMBINE 4096 // outputs of a tile that adds up chunks
+#define NTI_COMBINE 4096               // outputs of a tile that adds up chunks
 
 // One piece and the outer axis give runs at even distances: a group of pieces is one call.
 static int nti_nest_batched(const nti_nest *t) {
     return t->lanes && t->direct && t->columns.total == 1 && t->pieces == 1 && t->outer.count == 1;
 }
 
-static int nti_nest_short(const nti_nest *t) { // every output is one run of the operand
+static int nti_nest_short(const nti_nest *t) {        // every output is one run of the operand
     return t->lanes && t->direct && t->columns.total == 1 && t->kept.count <= 1 && t->outer.total == 1 && t->pieces == 1;
 }
 
 // Worker scratch in elements: sums of a group and of a piece, the result if it is added to out, all of `width`; the lanes; the block.
-typedef struct nti_nest_room {
-    int64_t sum, lanes, block;
-} nti_nest_room;
+typedef struct nti_nest_room { int64_t sum, lanes, block; } nti_nest_room;
 
 static nti_nest_room nti_nest_scratch(const nti_nest *t) {
     nti_nest_room r;
@@ -6225,10 +5880,7 @@ static void nti_plan_sums(const nti_call *c, nti_plan *p) {
 }
 
 // One piece of a unit: rows `row` to `end` of its columns; `from` is row 0, column 0.
-typedef struct nti_piece {
-    const char *from;
-    int64_t row, end, column, width;
-} nti_piece;
+typedef struct nti_piece { const char *from; int64_t row, end, column, width; } nti_piece;
 
 // The first `rows` rows of a piece: as they lie, or gathered into the block without gaps; stride from row to row.
 static const char *nti_piece_read(const nti_nest *t, const nti_piece *p, int64_t rows, char *block, int64_t *stride) {
@@ -6238,10 +5890,8 @@ static const char *nti_piece_read(const nti_nest *t, const nti_piece *p, int64_t
     if (t->direct) return p->from + (p->row * t->stride + p->column) * bytes;
     if (r->count <= 1 && c->count <= 1) {
         const char *from = p->from + (p->row * nti_axes_step(r) + p->column * nti_axes_step(c)) * bytes;
-        if (p->width == 1)
-            nti_move(t->size, 1, rows, block, 0, 1, from, 0, nti_axes_step(r));
-        else
-            nti_move(t->size, rows, p->width, block, p->width, 1, from, nti_axes_step(r), nti_axes_step(c));
+        if (p->width == 1) nti_move(t->size, 1, rows, block, 0, 1, from, 0, nti_axes_step(r));
+        else nti_move(t->size, rows, p->width, block, p->width, 1, from, nti_axes_step(r), nti_axes_step(c));
     } else if (p->width == 1 && c->total == 1) {
         nti_axes_read(r, p->from, t->size, p->row, rows, block);
     } else {
@@ -6260,12 +5910,9 @@ static void nti_reduce_piece(const nti_nest *t, const nti_reduce_kernels *k, nti
     for (int fresh = 1; p.row < p.end; p.row += rows, fresh = 0) {
         rows = nti_piece_step(t, &p);
         const char *x = nti_piece_read(t, &p, rows, block, &stride);
-        if (!t->lanes)
-            k->rows(out, x, rows, stride, p.width, fresh);
-        else if (p.width == 1 && t->columns.total == 1)
-            k->runs(out, x, 1, 0, rows);
-        else
-            k->lanes(out, x, rows, stride, p.width, work);
+        if (!t->lanes) k->rows(out, x, rows, stride, p.width, fresh);
+        else if (p.width == 1 && t->columns.total == 1) k->runs(out, x, 1, 0, rows);
+        else k->lanes(out, x, rows, stride, p.width, work);
     }
 }
 
@@ -6278,10 +5925,10 @@ static void nti_nest_piece(const nti_call *c, const nti_nest *t, int64_t unit, i
 
 // Pieces first to end of a unit, into out in their order.
 static void nti_reduce_group(const nti_call *c, const nti_nest *t, const nti_reduce_kernels *k, int64_t unit, int64_t first, int64_t end,
-                             char *out, char *worker) {
+    char *out, char *worker) {
     nti_nest_room room = nti_nest_scratch(t);
     char *sum = worker + (size_t)room.sum * t->size, *work = worker + (size_t)(3 * room.sum) * t->size,
-         *block = work + (size_t)room.lanes * t->size;
+        *block = work + (size_t)room.lanes * t->size;
     nti_piece p;
     nti_nest_piece(c, t, unit, first / t->pieces, &p);
     if (nti_nest_batched(t)) {
@@ -6299,7 +5946,7 @@ static void nti_reduce_group(const nti_call *c, const nti_nest *t, const nti_red
 }
 // The same in groups of NTI_PIECE_GROUP pieces.
 static void nti_reduce_unit(const nti_call *c, const nti_nest *t, const nti_reduce_kernels *k, int64_t unit, int64_t first, int64_t end,
-                            char *out, char *worker) {
+    char *out, char *worker) {
     int64_t width = nti_min(t->width, t->columns.total - unit % t->widths * t->width);
     if (first >= end) k->rows(out, NULL, 0, 0, width, 1);
     for (int64_t j = first; j < end; j += NTI_PIECE_GROUP) {
@@ -6320,15 +5967,12 @@ static void nti_eval_sums(const nti_call *c, int phase, int64_t tile, void *work
     nti_nest t;
     nti_nest_make(&t, &c->in[0], c->i[1]);
     const nti_reduce_kernels *k = nti_reduce_find(c, (int)c->i[0], c->in[0].dtype);
-    if (phase == 1) {
-        nti_reduce_combine(c, &t, k, tile);
-        return;
-    }
+    if (phase == 1) { nti_reduce_combine(c, &t, k, tile); return; }
     int64_t group = tile % t.groups, chunk = tile / t.groups, bytes = (int64_t)t.size, all = t.outer.total * t.pieces;
     int64_t first = group * t.group, end = nti_min(first + t.group, t.kept.total * t.widths);
     int64_t piece = chunk * t.chunk, last = nti_min(piece + t.chunk, all);
     char *w = (char *)worker, *result = w + 2 * t.width * bytes,
-         *base = t.chunks > 1 ? (char *)c->shared + chunk * nti_nest_outputs(&t) * bytes : (char *)c->out.data;
+        *base = t.chunks > 1 ? (char *)c->shared + chunk * nti_nest_outputs(&t) * bytes : (char *)c->out.data;
     int add = c->i[2] && t.chunks == 1;
     if (nti_nest_short(&t) && !add) {
         int64_t step = nti_axes_step(&t.kept);
@@ -6381,7 +6025,7 @@ static double nti_number_at(const void *x, int is_f64) { return is_f64 ? *(const
 
 // One column: the extreme of a block by the reduction, then where it first is.
 static void nti_arg_run(const nti_rows_table *k, const void *x, const nti_piece *p, int64_t rows, int is_f64, int least, double *best,
-                        int64_t *index) {
+    int64_t *index) {
     double value = 0;
     k->reduce[least ? NTI_MIN : NTI_MAX].runs(&value, x, 1, 0, rows);
     double v = nti_number_at(&value, is_f64);
@@ -6402,16 +6046,12 @@ static void nti_arg_unit(const nti_call *c, const nti_nest *t, int64_t unit, dou
     for (p.row = 0; p.row < p.end; p.row += rows) {
         rows = nti_piece_step(t, &p);
         const void *x = nti_arg_read(c, t, &p, rows, block, &stride);
-        if (t->columns.total == 1)
-            nti_arg_run(k, x, &p, rows, is_f64, least, &best, &position);
-        else
-            k->arg_rows(worker, index, x, p.row, rows, stride, p.width, least);
+        if (t->columns.total == 1) nti_arg_run(k, x, &p, rows, is_f64, least, &best, &position);
+        else k->arg_rows(worker, index, x, p.row, rows, stride, p.width, least);
     }
     for (int64_t j = 0; j < p.width; j++) {
-        if (t->columns.total > 1 && is_f64)
-            position = ((const int64_t *)(const void *)index)[j];
-        else if (t->columns.total > 1)
-            position = ((const int32_t *)(const void *)index)[j];
+        if (t->columns.total > 1 && is_f64) position = ((const int64_t *)(const void *)index)[j];
+        else if (t->columns.total > 1) position = ((const int32_t *)(const void *)index)[j];
         out[j] = (int32_t)position;
     }
 }
@@ -6427,25 +6067,19 @@ static void nti_eval_arg(const nti_call *c, int64_t tile, void *worker) {
 }
 
 static void nti_plan_reduce(const nti_call *c, nti_plan *p) {
-    if (c->i[0] >= NTI_ARGMAX)
-        nti_plan_arg(c, p);
-    else
-        nti_plan_sums(c, p);
+    if (c->i[0] >= NTI_ARGMAX) nti_plan_arg(c, p);
+    else nti_plan_sums(c, p);
 }
 
 static void nti_eval_reduce(const nti_call *c, int phase, int64_t tile, void *worker) {
-    if (c->i[0] >= NTI_ARGMAX)
-        nti_eval_arg(c, tile, worker);
-    else
-        nti_eval_sums(c, phase, tile, worker);
+    if (c->i[0] >= NTI_ARGMAX) nti_eval_arg(c, tile, worker);
+    else nti_eval_sums(c, phase, tile, worker);
 }
 
 // >>row operations
 // Softmax, cross entropy and layer norm over the last axis of contiguous operands: the kernels take rows, a tile is a few of
 // them.
-typedef struct nti_row_range {
-    int64_t n, first, rows;
-} nti_row_range; // rows first to first + rows - 1 of n elements
+typedef struct nti_row_range { int64_t n, first, rows; } nti_row_range;      // rows first to first + rows - 1 of n elements
 
 static int64_t nti_row_length(const nti_view *x) { return x->rank ? x->shape[x->rank - 1] : 1; }
 
@@ -6487,16 +6121,16 @@ static nti_labels nti_tile_labels(const nti_call *c, const nti_row_range *r) {
 }
 
 // Operands: NTI_WHOLE in[k] has a row for each row, NTI_EACH_ROW one element, NTI_PAIR two.
-#define NTI_WHOLE(v) nti_row_at(&(v), r.first *r.n)
+#define NTI_WHOLE(v) nti_row_at(&(v), r.first * r.n)
 #define NTI_EACH_ROW(v) nti_row_at(&(v), r.first)
 #define NTI_PAIR(v) nti_row_at(&(v), 2 * r.first)
-#define NTI_ROW_OPERATION(name, call)                                                                                                      \
-    static void nti_eval_##name(const nti_call *c, int phase, int64_t tile, void *worker) {                                                \
-        const nti_rows_table *k = NTI_ROWS_TABLE(c, c->in[0].dtype);                                                                       \
-        nti_row_range r = nti_tile_rows(c, tile);                                                                                          \
-        (void)phase;                                                                                                                       \
-        (void)worker;                                                                                                                      \
-        call;                                                                                                                              \
+#define NTI_ROW_OPERATION(name, call) \
+    static void nti_eval_##name(const nti_call *c, int phase, int64_t tile, void *worker) { \
+        const nti_rows_table *k = NTI_ROWS_TABLE(c, c->in[0].dtype); \
+        nti_row_range r = nti_tile_rows(c, tile); \
+        (void)phase; \
+        (void)worker; \
+        call; \
     }
 #define NTI_LABEL_OPERATION(name, call) NTI_ROW_OPERATION(name, nti_labels l = nti_tile_labels(c, &r); call)
 
@@ -6529,9 +6163,7 @@ NTI_ROW_OPERATION(norm_grad, k->norm_grad(NTI_WHOLE(c->out), NTI_WHOLE(c->in[0])
 // windows inside the border do. Fewer axes than three are filled up in front with axes of size 1.
 //   i[0] 0 max 1 sum, i[1] spatial axes, then for each window, stride, dilation, padding before, after
 
-typedef struct nti_pool_axis {
-    int64_t size, out, window, stride, dilation, before;
-} nti_pool_axis;
+typedef struct nti_pool_axis { int64_t size, out, window, stride, dilation, before; } nti_pool_axis;
 typedef struct nti_pooling {
     nti_pool_axis axis[3];
     int64_t images, channels;
@@ -6562,9 +6194,7 @@ static nti_pooling nti_pooling_of(const int64_t *i, const nti_view *x, const nti
 static int64_t nti_floor_div(int64_t a, int64_t b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
 static int64_t nti_ceil_div(int64_t a, int64_t b) { return -nti_floor_div(-a, b); }
 
-typedef struct nti_range {
-    int64_t first, end;
-} nti_range;
+typedef struct nti_range { int64_t first, end; } nti_range;
 
 // Taps of window `at` that lie inside.
 static nti_range nti_pool_taps(const nti_pool_axis *a, int64_t at) {
@@ -6584,7 +6214,7 @@ static nti_range nti_pool_inside(const nti_pool_axis *a) {
     if (r.end < r.first) r.end = r.first;
     return r;
 }
-static int64_t nti_pool_tap_room(const nti_pooling *p) { // taps of a window, at most
+static int64_t nti_pool_tap_room(const nti_pooling *p) {     // taps of a window, at most
     int64_t n = 1;
     for (int k = 0; k < 3; k++) n *= nti_max(1, nti_min(p->axis[k].window, p->axis[k].size));
     return n;
@@ -6595,12 +6225,12 @@ enum { NTI_VISIT_POOL, NTI_VISIT_GRAD, NTI_VISIT_JVP };
 typedef struct nti_pool_visit {
     const nti_pooling *p;
     const nti_rows_table *k;
-    const char *x, *side; // side: the cotangent (like the output) or the tangent (like x)
+    const char *x, *side;             // side: the cotangent (like the output) or the tangent (like x)
     char *out;
     int64_t *tap;
     size_t size;
     int what, kind;
-    int64_t channel, channels; // the block
+    int64_t channel, channels;        // the block
 } nti_pool_visit;
 
 // Windows first to end - 1 of output row (image, at[0], at[1]); they share the taps of the first.
@@ -6624,12 +6254,9 @@ static void nti_pool_windows(const nti_pool_visit *v, int64_t image, const int64
     int64_t in = image * a[0].size * a[1].size * row * c + v->channel;
     int64_t out = (((image * a[0].out + at[0]) * a[1].out + at[1]) * a[2].out + first) * c + v->channel;
     const char *x = v->x + in * (int64_t)v->size;
-    if (v->what == NTI_VISIT_POOL)
-        v->k->pool[v->kind](v->out + out * (int64_t)v->size, x, &w);
-    else if (v->what == NTI_VISIT_GRAD)
-        v->k->max_pool_grad(v->out + in * (int64_t)v->size, x, v->side + out * (int64_t)v->size, &w);
-    else
-        v->k->max_pool_jvp(v->out + out * (int64_t)v->size, x, v->side + in * (int64_t)v->size, &w);
+    if (v->what == NTI_VISIT_POOL) v->k->pool[v->kind](v->out + out * (int64_t)v->size, x, &w);
+    else if (v->what == NTI_VISIT_GRAD) v->k->max_pool_grad(v->out + in * (int64_t)v->size, x, v->side + out * (int64_t)v->size, &w);
+    else v->k->max_pool_jvp(v->out + out * (int64_t)v->size, x, v->side + in * (int64_t)v->size, &w);
 }
 
 static void nti_pool_row(const nti_pool_visit *v, int64_t image, const int64_t *at) {
@@ -6689,19 +6316,14 @@ static void nti_eval_max_pool_jvp(const nti_call *c, int phase, int64_t tile, vo
 // Max pooling's gradient: a tile owns a slab of an image and a block of its channels, and goes through the windows in order. Slabs
 // are those of single windows along the first axis that is longer than 1, where windows do not overlap there; else the whole image.
 #define NTI_POOL_CHANNELS 64
-typedef struct nti_pool_cut {
-    int axis;
-    int64_t slabs, blocks, group;
-} nti_pool_cut;
+typedef struct nti_pool_cut { int axis; int64_t slabs, blocks, group; } nti_pool_cut;
 
 static nti_pool_cut nti_pool_cut_of(const nti_pooling *p) {
     nti_pool_cut t = { 0, 1, 1, 1 };
     while (t.axis < 2 && p->axis[t.axis].out == 1 && p->axis[t.axis].size == 1) t.axis++;
     const nti_pool_axis *a = &p->axis[t.axis];
-    if ((a->window - 1) * a->dilation < a->stride && t.axis < 2)
-        t.slabs = nti_max(1, a->out);
-    else
-        t.blocks = nti_max(1, nti_tile_count(p->channels, NTI_POOL_CHANNELS));
+    if ((a->window - 1) * a->dilation < a->stride && t.axis < 2) t.slabs = nti_max(1, a->out);
+    else t.blocks = nti_max(1, nti_tile_count(p->channels, NTI_POOL_CHANNELS));
     int64_t image = p->axis[0].size * p->axis[1].size * p->axis[2].size * p->channels;
     t.group = nti_max(1, NTI_TILE_ELEMENTS / 2 / nti_max(1, image / (t.slabs * t.blocks)));
     return t;
@@ -6729,10 +6351,7 @@ static void nti_pool_zero(const nti_pool_visit *v, const nti_pool_cut *t, int64_
     for (int k = t->axis + 1; k < 3; k++) behind *= a[k].size;
     char *out = v->out + ((image * whole + r.first * behind) * c + v->channel) * (int64_t)v->size;
     int64_t rows = (r.end - r.first) * behind;
-    if (v->channels == c) {
-        memset(out, 0, (size_t)(rows * c) * v->size);
-        return;
-    }
+    if (v->channels == c) { memset(out, 0, (size_t)(rows * c) * v->size); return; }
     for (int64_t k = 0; k < rows; k++) memset(out + k * c * (int64_t)v->size, 0, (size_t)v->channels * v->size);
 }
 
@@ -6795,7 +6414,7 @@ static void nti_eval_sum_pool_grad(const nti_call *c, int phase, int64_t tile, v
     nti_pooling p = nti_pooling_of(c->i, &c->out, &c->in[0]);
     const nti_rows_table *t = NTI_ROWS_TABLE(c, c->out.dtype);
     int64_t step = nti_pool_places_step(&p), places = p.axis[0].size * p.axis[1].size * p.axis[2].size,
-            size = (int64_t)nt_dtype_size((nt_dtype)c->out.dtype);
+        size = (int64_t)nt_dtype_size((nt_dtype)c->out.dtype);
     int64_t end = nti_min((tile + 1) * step, p.images * places), pooled = p.axis[0].out * p.axis[1].out * p.axis[2].out;
     nti_window w;
     (void)phase;
@@ -6821,8 +6440,8 @@ static void nti_eval_sum_pool_grad(const nti_call *c, int phase, int64_t tile, v
 typedef struct nti_copy {
     int count;
     int64_t size[NT_MAX_RANK], to[NT_MAX_RANK], from[NT_MAX_RANK];
-    int row, column;               // axes of a block, -1 for none; column: contiguous in the result, row: in the operand if possible
-    int64_t row_step, column_step; // of a unit
+    int row, column;                   // axes of a block, -1 for none; column: contiguous in the result, row: in the operand if possible
+    int64_t row_step, column_step;     // of a unit
     int64_t row_units, column_units, units, group;
 } nti_copy;
 
@@ -6885,7 +6504,7 @@ static void nti_copy_unit(const nti_copy *t, size_t size, int64_t unit, char *to
     }
     int r = t->row, k = t->column;
     nti_move(size, rows, columns, to + out * (int64_t)size, r >= 0 ? t->to[r] : 0, k >= 0 ? t->to[k] : 0, from + in * (int64_t)size,
-             r >= 0 ? t->from[r] : 0, k >= 0 ? t->from[k] : 0);
+        r >= 0 ? t->from[r] : 0, k >= 0 ? t->from[k] : 0);
 }
 
 static void nti_copy_tile(const nti_copy *t, size_t size, int64_t tile, void *to, const void *from) {
@@ -6928,7 +6547,7 @@ static void nti_eval_concat(const nti_call *c, int phase, int64_t tile, void *wo
         nti_copy_make(&t, &c->out, c->out.stride, &c->in[k]);
         if (tile < nti_copy_tiles(&t)) {
             nti_copy_tile(&t, nti_out_size(c), tile, (char *)c->out.data + place * c->out.stride[axis] * (int64_t)nti_out_size(c),
-                          c->in[k].data);
+                c->in[k].data);
             return;
         }
         tile -= nti_copy_tiles(&t);
@@ -6948,7 +6567,7 @@ static void nti_plan_iota(const nti_call *c, nti_plan *p) { nti_plan_tiles(p, nt
 static void nti_eval_iota(const nti_call *c, int phase, int64_t tile, void *worker) {
     size_t size = nti_out_size(c);
     int64_t first = tile * NTI_TILE_ELEMENTS, end = nti_min(first + NTI_TILE_ELEMENTS, nti_view_size(&c->out)), inner = 1,
-            length = c->out.shape[c->i[0]];
+        length = c->out.shape[c->i[0]];
     (void)phase;
     (void)worker;
     for (int k = (int)c->i[0] + 1; k < c->out.rank; k++) inner *= c->out.shape[k];
@@ -6992,7 +6611,7 @@ static void nti_pad_row(const nti_call *c, int64_t row, const char *value) {
     if (!inside || end - first < n) nti_move(size, 1, n, out, 0, 1, value, 0, 0);
     if (inside && end > first)
         nti_move(size, 1, end - first, out + (before + first * step) * bytes, 0, step,
-                 (const char *)x->data + (offset + first * stride) * bytes, 0, stride);
+            (const char *)x->data + (offset + first * stride) * bytes, 0, stride);
 }
 
 static void nti_eval_pad(const nti_call *c, int phase, int64_t tile, void *worker) {
@@ -7007,21 +6626,16 @@ static void nti_eval_pad(const nti_call *c, int phase, int64_t tile, void *worke
 // >>gather and scatter
 // Contiguous operands (outer, axis, inner): i[0] axis, in[1] indices, i[1] of gather: clip. An index out of range that is not
 // clipped gives zeros, or adds nothing: that data are right is checked by an instruction of its own.
-typedef struct nti_picks {
-    int64_t outer, length, inner, count;
-} nti_picks;
+typedef struct nti_picks { int64_t outer, length, inner, count; } nti_picks;
 
 static nti_picks nti_picks_of(const nti_call *c) {
     const nti_view *x = &c->in[0];
     nti_picks p = { 1, 1, 1, 1 };
     int axis = (int)c->i[0];
     for (int k = 0; k < x->rank; k++) {
-        if (k < axis)
-            p.outer *= x->shape[k];
-        else if (k == axis)
-            p.length = x->shape[k];
-        else
-            p.inner *= x->shape[k];
+        if (k < axis) p.outer *= x->shape[k];
+        else if (k == axis) p.length = x->shape[k];
+        else p.inner *= x->shape[k];
     }
     p.count = nti_view_size(&c->in[1]);
     return p;
@@ -7044,18 +6658,14 @@ static void nti_eval_gather(const nti_call *c, int phase, int64_t tile, void *wo
         int64_t from = index[r % p.count];
         char *out = (char *)c->out.data + (size_t)r * row;
         if (c->i[1]) from = nti_max(0, nti_min(from, p.length - 1));
-        if (from < 0 || from >= p.length)
-            memset(out, 0, row);
-        else
-            nti_move(size, 1, p.inner, out, 0, 1, (const char *)c->in[0].data + (size_t)(r / p.count * p.length + from) * row, 0, 1);
+        if (from < 0 || from >= p.length) memset(out, 0, row);
+        else nti_move(size, 1, p.inner, out, 0, 1, (const char *)c->in[0].data + (size_t)(r / p.count * p.length + from) * row, 0, 1);
     }
 }
 
 // scatter_add: phase 0 copies the base (nothing where it lies in place already), phase 1 adds; a tile owns a block of the inner
 // elements and takes the updates in the order of the indices.
-typedef struct nti_scatter_cut {
-    int64_t width, blocks, units, group;
-} nti_scatter_cut;
+typedef struct nti_scatter_cut { int64_t width, blocks, units, group; } nti_scatter_cut;
 
 static nti_scatter_cut nti_scatter_cut_of(const nti_picks *p) {
     nti_scatter_cut t;
@@ -7078,7 +6688,7 @@ static void nti_scatter_unit(const nti_call *c, const nti_picks *p, const nti_sc
     const nti_reduce_kernels *k = nti_reduce_find(c, NTI_SUM, c->out.dtype);
     const int32_t *index = (const int32_t *)c->in[1].data;
     int64_t column = unit % t->blocks * t->width, outer = unit / t->blocks, width = nti_min(t->width, p->inner - column),
-            size = (int64_t)nti_out_size(c);
+        size = (int64_t)nti_out_size(c);
     char *out = (char *)c->out.data + (outer * p->length * p->inner + column) * size;
     const char *update = (const char *)c->in[2].data + (outer * p->count * p->inner + column) * size;
     for (int64_t j = 0; j < p->count; j++)
@@ -7142,7 +6752,7 @@ typedef struct nti_map_operand {
     const char *data;
     char *buffer;
     size_t size;
-    int64_t period; // elements after which it repeats; its size if it does not
+    int64_t period;                    // elements after which it repeats; its size if it does not
     int how, ready;
 } nti_map_operand;
 
@@ -7154,10 +6764,8 @@ static void nti_map_operand_make(nti_map_operand *o, const nti_view *v) {
     o->ready = 0;
     o->period = a->count && a->stride[0] == 0 ? a->total / nti_max(1, a->size[0]) : a->total;
     o->how = NTI_MAP_GATHER;
-    if (nti_axes_contiguous(a))
-        o->how = NTI_MAP_FLAT;
-    else if (nti_axes_step(a) == 1 && a->size[a->count - 1] >= NTI_MAP_PIECE / 2)
-        o->how = NTI_MAP_ROWS;
+    if (nti_axes_contiguous(a)) o->how = NTI_MAP_FLAT;
+    else if (nti_axes_step(a) == 1 && a->size[a->count - 1] >= NTI_MAP_PIECE / 2) o->how = NTI_MAP_ROWS;
 }
 
 static void nti_plan_map(const nti_call *c, nti_plan *p) {
@@ -7249,17 +6857,11 @@ static void nti_eval_check_finite(const nti_call *c, int phase, int64_t tile, vo
     if (c->in[0].dtype == NT_F64) {
         const double *x = (const double *)c->in[0].data;
         for (int64_t k = 0; k < n; k++)
-            if (!(x[k] - x[k] == 0 && x[k] < limit)) {
-                nti_data_error(c, k, x[k]);
-                return;
-            }
+            if (!(x[k] - x[k] == 0 && x[k] < limit)) { nti_data_error(c, k, x[k]); return; }
     } else {
         const float *x = (const float *)c->in[0].data;
         for (int64_t k = 0; k < n; k++)
-            if (!(x[k] - x[k] == 0 && (double)x[k] < limit)) {
-                nti_data_error(c, k, (double)x[k]);
-                return;
-            }
+            if (!(x[k] - x[k] == 0 && (double)x[k] < limit)) { nti_data_error(c, k, (double)x[k]); return; }
     }
 }
 
@@ -7268,10 +6870,10 @@ enum { NTI_COUNT_UPDATES, NTI_COUNT_MICRO, NTI_COUNT_ACCEPTED, NTI_COUNT_SKIPPED
 enum { NTI_RATE, NTI_WEIGHT_SUM, NTI_LOSS_SUM, NTI_WINDOW_LOSS, NTI_NUMBERS };                    // f64
 typedef struct nti_step {
     nt_optimizer *optimizer;
-    nt_program *update; // the second half of an accumulating step: checks and updates
+    nt_program *update;      // the second half of an accumulating step: checks and updates
     int64_t *counter;
     double *number;
-    nti_update now; // hyper-parameters of the update that runs next
+    nti_update now;          // hyper-parameters of the update that runs next
     nt_event_kind event;
     int has_loss;
 } nti_step;
@@ -7329,10 +6931,7 @@ static void nti_eval_accumulate(const nti_call *c, int phase, int64_t tile, void
     void *a = nti_flat_at(&c->out, first), *g = nti_flat_at(&c->in[1], first);
     (void)phase, (void)worker;
     in[0] = a, in[1] = g;
-    if (!c->i[0]) {
-        math->map[NTI_MAP_ADD](a, in, n, NULL);
-        return;
-    }
+    if (!c->i[0]) { math->map[NTI_MAP_ADD](a, in, n, NULL); return; }
     double share = (double)(nti_step_of(c->program)->counter[NTI_COUNT_ACCEPTED] + 1);
     if (c->out.dtype == NT_F64) {
         double *x = (double *)a;
@@ -7576,13 +7175,11 @@ static int nti_infer_generator(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
 
 static int nti_shape_argument(nt_tape *t, const char *name, nt_dtype dtype, const nt_shape *shape) {
     if (!t || t->sticky) return 0;
-    if ((unsigned)dtype >= NT_DTYPE_COUNT)
-        nti_sticky(t, NT_ERROR_DTYPE, "%s: %d is no dtype", name, (int)dtype);
+    if ((unsigned)dtype >= NT_DTYPE_COUNT) nti_sticky(t, NT_ERROR_DTYPE, "%s: %d is no dtype", name, (int)dtype);
     else if (!nti_shape_valid(shape, dtype))
         nti_sticky(t, NT_ERROR_SHAPE, "%s: %s%S is not a shape: rank 0 to 8, no negative size, a size in bytes that can be addressed", name,
                    nt_dtype_name(dtype), shape);
-    else
-        return 1;
+    else return 1;
     return 0;
 }
 
@@ -7671,7 +7268,7 @@ NT_API nt_tensor *nt_iota(nt_tape *t, nt_dtype dtype, nt_shape shape, int axis) 
 static int nti_dtype_allowed(nti_node *n, nt_dtype dtype) {
     uint32_t flags = nti_row_of(n->op)->flags;
     if (nti_is_float(dtype) || ((flags & NTI_INTEGER) && (dtype == NT_I32 || dtype == NT_U32))) return 1;
-    if (dtype == NT_BOOL && (flags & (NTI_BOOLEAN | NTI_VIEW))) return 1;
+    if (dtype == NT_BOOL && (flags & (NTI_BOOLEAN | NTI_VIEW)) ) return 1;
     if (!nti_dtypes[dtype].compute) return nti_wrong(n, NT_ERROR_DTYPE, "%s is a storage dtype; nt_cast it first", nt_dtype_name(dtype));
     return nti_wrong(n, NT_ERROR_DTYPE, "not defined for %s; nt_cast it to f32 or f64", nt_dtype_name(dtype));
 }
@@ -7782,41 +7379,30 @@ static nt_tensor *nti_binary(int op, nt_tensor *x, nt_tensor *y) {
     return nti_elementwise(op, in, 2);
 }
 
-#define NTI_UNARY_API(ID, name)                                                                                                            \
+#define NTI_UNARY_API(ID, name) \
     NT_API nt_tensor *nt_##name(nt_tensor *x) { return nti_record1(NTI_OP_##ID, x); }
-#define NTI_BINARY_API(ID, name)                                                                                                           \
+#define NTI_BINARY_API(ID, name) \
     NT_API nt_tensor *nt_##name(nt_tensor *x, nt_tensor *y) { return nti_binary(NTI_OP_##ID, x, y); }
-NTI_UNARY_API(NEG, neg)
-NTI_UNARY_API(ABS, abs) NTI_UNARY_API(SIGN, sign) NTI_UNARY_API(SQUARE, square) NTI_UNARY_API(RECIPROCAL, reciprocal)
-    NTI_UNARY_API(SQRT, sqrt) NTI_UNARY_API(RSQRT, rsqrt) NTI_UNARY_API(CBRT, cbrt) NTI_UNARY_API(EXP, exp) NTI_UNARY_API(EXP2, exp2)
-        NTI_UNARY_API(EXPM1, expm1) NTI_UNARY_API(LOG, log) NTI_UNARY_API(LOG2, log2) NTI_UNARY_API(LOG1P, log1p) NTI_UNARY_API(SIN, sin)
-            NTI_UNARY_API(COS, cos) NTI_UNARY_API(TAN, tan) NTI_UNARY_API(ASIN, asin) NTI_UNARY_API(ACOS, acos) NTI_UNARY_API(ATAN, atan)
-                NTI_UNARY_API(SINH, sinh) NTI_UNARY_API(COSH, cosh) NTI_UNARY_API(TANH, tanh) NTI_UNARY_API(ASINH, asinh)
-                    NTI_UNARY_API(ACOSH, acosh) NTI_UNARY_API(ATANH, atanh) NTI_UNARY_API(ERF, erf) NTI_UNARY_API(ERFC, erfc)
-                        NTI_UNARY_API(ERF_INV, erf_inv) NTI_UNARY_API(LGAMMA, lgamma) NTI_UNARY_API(SIGMOID, sigmoid)
-                            NTI_UNARY_API(LOG_SIGMOID, log_sigmoid) NTI_UNARY_API(SOFTPLUS, softplus) NTI_UNARY_API(RELU, relu)
-                                NTI_UNARY_API(GELU, gelu) NTI_UNARY_API(GELU_TANH, gelu_tanh) NTI_UNARY_API(SILU, silu)
-                                    NTI_UNARY_API(FLOOR, floor) NTI_UNARY_API(CEIL, ceil) NTI_UNARY_API(TRUNC, trunc)
-                                        NTI_UNARY_API(ROUND, round) NTI_UNARY_API(IS_FINITE, is_finite) NTI_UNARY_API(IS_NAN, is_nan)
-                                            NTI_UNARY_API(LOGICAL_NOT, logical_not) NTI_UNARY_API(STOP_GRADIENT, stop_gradient)
-                                                NTI_BINARY_API(ADD, add) NTI_BINARY_API(SUB, sub) NTI_BINARY_API(MUL, mul)
-                                                    NTI_BINARY_API(DIV, div) NTI_BINARY_API(POW, pow) NTI_BINARY_API(MAXIMUM, maximum)
-                                                        NTI_BINARY_API(MINIMUM, minimum) NTI_BINARY_API(ATAN2, atan2)
-                                                            NTI_BINARY_API(HYPOT, hypot) NTI_BINARY_API(LOGADDEXP, logaddexp)
-                                                                NTI_BINARY_API(COPYSIGN, copysign) NTI_BINARY_API(REM, rem)
-                                                                    NTI_BINARY_API(MOD, mod) NTI_BINARY_API(EQUAL, equal)
-                                                                        NTI_BINARY_API(NOT_EQUAL, not_equal) NTI_BINARY_API(LESS, less)
-                                                                            NTI_BINARY_API(LESS_EQUAL, less_equal) NTI_BINARY_API(GREATER,
-                                                                                                                                  greater)
-                                                                                NTI_BINARY_API(GREATER_EQUAL, greater_equal)
-                                                                                    NTI_BINARY_API(LOGICAL_AND, logical_and)
-                                                                                        NTI_BINARY_API(LOGICAL_OR, logical_or)
-                                                                                            NTI_BINARY_API(LOGICAL_XOR, logical_xor)
+// clang-format off
+NTI_UNARY_API(NEG, neg) NTI_UNARY_API(ABS, abs) NTI_UNARY_API(SIGN, sign) NTI_UNARY_API(SQUARE, square) NTI_UNARY_API(RECIPROCAL, reciprocal)
+NTI_UNARY_API(SQRT, sqrt) NTI_UNARY_API(RSQRT, rsqrt) NTI_UNARY_API(CBRT, cbrt) NTI_UNARY_API(EXP, exp) NTI_UNARY_API(EXP2, exp2)
+NTI_UNARY_API(EXPM1, expm1) NTI_UNARY_API(LOG, log) NTI_UNARY_API(LOG2, log2) NTI_UNARY_API(LOG1P, log1p) NTI_UNARY_API(SIN, sin)
+NTI_UNARY_API(COS, cos) NTI_UNARY_API(TAN, tan) NTI_UNARY_API(ASIN, asin) NTI_UNARY_API(ACOS, acos) NTI_UNARY_API(ATAN, atan)
+NTI_UNARY_API(SINH, sinh) NTI_UNARY_API(COSH, cosh) NTI_UNARY_API(TANH, tanh) NTI_UNARY_API(ASINH, asinh) NTI_UNARY_API(ACOSH, acosh)
+NTI_UNARY_API(ATANH, atanh) NTI_UNARY_API(ERF, erf) NTI_UNARY_API(ERFC, erfc) NTI_UNARY_API(ERF_INV, erf_inv) NTI_UNARY_API(LGAMMA, lgamma)
+NTI_UNARY_API(SIGMOID, sigmoid) NTI_UNARY_API(LOG_SIGMOID, log_sigmoid) NTI_UNARY_API(SOFTPLUS, softplus) NTI_UNARY_API(RELU, relu)
+NTI_UNARY_API(GELU, gelu) NTI_UNARY_API(GELU_TANH, gelu_tanh) NTI_UNARY_API(SILU, silu) NTI_UNARY_API(FLOOR, floor) NTI_UNARY_API(CEIL, ceil)
+NTI_UNARY_API(TRUNC, trunc) NTI_UNARY_API(ROUND, round) NTI_UNARY_API(IS_FINITE, is_finite) NTI_UNARY_API(IS_NAN, is_nan)
+NTI_UNARY_API(LOGICAL_NOT, logical_not) NTI_UNARY_API(STOP_GRADIENT, stop_gradient)
+NTI_BINARY_API(ADD, add) NTI_BINARY_API(SUB, sub) NTI_BINARY_API(MUL, mul) NTI_BINARY_API(DIV, div) NTI_BINARY_API(POW, pow)
+NTI_BINARY_API(MAXIMUM, maximum) NTI_BINARY_API(MINIMUM, minimum) NTI_BINARY_API(ATAN2, atan2) NTI_BINARY_API(HYPOT, hypot)
+NTI_BINARY_API(LOGADDEXP, logaddexp) NTI_BINARY_API(COPYSIGN, copysign) NTI_BINARY_API(REM, rem) NTI_BINARY_API(MOD, mod)
+NTI_BINARY_API(EQUAL, equal) NTI_BINARY_API(NOT_EQUAL, not_equal) NTI_BINARY_API(LESS, less) NTI_BINARY_API(LESS_EQUAL, less_equal)
+NTI_BINARY_API(GREATER, greater) NTI_BINARY_API(GREATER_EQUAL, greater_equal) NTI_BINARY_API(LOGICAL_AND, logical_and)
+NTI_BINARY_API(LOGICAL_OR, logical_or) NTI_BINARY_API(LOGICAL_XOR, logical_xor)
+// clang-format on
 
-                                                                                                NT_API nt_tensor *nt_scale(nt_tensor *x,
-                                                                                                                           double factor) {
-    return nti_record_numbers(NTI_OP_SCALE, x, &factor, 1);
-}
+NT_API nt_tensor *nt_scale(nt_tensor *x, double factor) { return nti_record_numbers(NTI_OP_SCALE, x, &factor, 1); }
 NT_API nt_tensor *nt_add_scalar(nt_tensor *x, double number) { return nti_record_numbers(NTI_OP_ADD_SCALAR, x, &number, 1); }
 NT_API nt_tensor *nt_pow_scalar(nt_tensor *x, double exponent) { return nti_record_numbers(NTI_OP_POW_SCALAR, x, &exponent, 1); }
 NT_API nt_tensor *nt_leaky_relu(nt_tensor *x, double slope) { return nti_record_numbers(NTI_OP_LEAKY_RELU, x, &slope, 1); }
@@ -7981,10 +7567,8 @@ static int nti_conv_attributes(nt_tape *t, const char *name, int d, const int64_
         a[0] = c.stride[k] ? c.stride[k] : 1, a[1] = c.dilation[k] ? c.dilation[k] : 1, a[2] = 1, a[3] = a[4] = 0;
         bad |= a[0] < 0 || a[1] < 0;
         if (bad) break;
-        if (c.padding == NT_EXPLICIT)
-            a[3] = c.pad[k][0], a[4] = c.pad[k][1];
-        else if (c.padding != NT_VALID)
-            nti_same_padding(x[k], window[k], a[0], a[1], &a[3], &a[4]);
+        if (c.padding == NT_EXPLICIT) a[3] = c.pad[k][0], a[4] = c.pad[k][1];
+        else if (c.padding != NT_VALID) nti_same_padding(x[k], window[k], a[0], a[1], &a[3], &a[4]);
         if (window[k] == 1) a[1] = 1; // a dilation that nobody sees, a stride behind the only window: kernels loop over both
         int64_t spare = x[k] + a[3] + a[4] - (window[k] - 1) * a[1];
         if (a[0] >= spare) a[0] = spare > 1 ? spare : 1;
@@ -8154,10 +7738,8 @@ static nt_tensor *nti_pool(int op, nt_tensor *x, nt_shape window, const nt_pool_
         int64_t *a = i + NTI_POOL_HEAD + k * NTI_CONV_AXIS;
         a[0] = window.size[k], a[1] = c.stride[k] ? c.stride[k] : window.size[k], a[2] = 1, a[3] = a[4] = 0;
         bad = a[0] < 1 || a[0] > INT_MAX || a[1] < 1 || (c.padding == NT_EXPLICIT && (c.pad[k][0] < 0 || c.pad[k][1] < 0));
-        if (c.padding == NT_EXPLICIT)
-            a[3] = c.pad[k][0], a[4] = c.pad[k][1];
-        else if (!bad && c.padding == NT_SAME)
-            nti_same_padding(x->shape[1 + k], a[0], a[1], 1, &a[3], &a[4]);
+        if (c.padding == NT_EXPLICIT) a[3] = c.pad[k][0], a[4] = c.pad[k][1];
+        else if (!bad && c.padding == NT_SAME) nti_same_padding(x->shape[1 + k], a[0], a[1], 1, &a[3], &a[4]);
     }
     if (bad)
         return nti_wrong_call(x->tape, op, &x, 1, NT_ERROR_SHAPE,
@@ -8207,8 +7789,7 @@ static int nti_infer_reduce(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     if (boolean && *dtype != NT_BOOL) return nti_wrong(n, NT_ERROR_DTYPE, "takes bool; comparisons give bool");
     if (!boolean && !nti_dtype_allowed(n, *dtype)) return 0;
     for (int k = 0; k < x->rank; k++)
-        if (!(n->i[1] >> k & 1))
-            shape->size[shape->rank++] = x->shape[k];
+        if (!(n->i[1] >> k & 1)) shape->size[shape->rank++] = x->shape[k];
         else if (!x->shape[k] && (n->op == NTI_OP_ARGMAX || n->op == NTI_OP_ARGMIN))
             return nti_wrong(n, NT_ERROR_SHAPE, "axis %d is empty: there is no position to give", k);
     if (n->op == NTI_OP_ARGMAX || n->op == NTI_OP_ARGMIN) *dtype = NT_I32;
@@ -8220,17 +7801,11 @@ static double nti_cost_reduce(const nti_node *n) { return (double)nt_size(&n->in
 // The mask of axes; -1 after recording an error.
 static int64_t nti_axes_mask(nt_tape *t, const char *name, int rank, const nt_axes *axes) {
     int64_t mask = 0;
-    if (axes->count < 0 || axes->count > NT_MAX_RANK) {
-        nti_sticky(t, NT_ERROR_ARGUMENT, "%s: %d axes", name, axes->count);
-        return -1;
-    }
+    if (axes->count < 0 || axes->count > NT_MAX_RANK) { nti_sticky(t, NT_ERROR_ARGUMENT, "%s: %d axes", name, axes->count); return -1; }
     for (int k = 0; k < axes->count; k++) {
         int axis = nti_axis_of(t, name, rank, axes->axis[k]);
         if (axis < 0) return -1;
-        if (mask >> axis & 1) {
-            nti_sticky(t, NT_ERROR_ARGUMENT, "%s: axis %d is named twice", name, axes->axis[k]);
-            return -1;
-        }
+        if (mask >> axis & 1) { nti_sticky(t, NT_ERROR_ARGUMENT, "%s: axis %d is named twice", name, axes->axis[k]); return -1; }
         mask |= (int64_t)1 << axis;
     }
     return mask;
@@ -8360,8 +7935,7 @@ static int nti_view_reshape(const nti_node *n, const int64_t *in, int64_t *out, 
             if (p < q) {
                 if (stride[a - 1] != stride[a] * shape[a]) return 0;
                 p *= shape[a++];
-            } else
-                q *= y->shape[b++];
+            } else q *= y->shape[b++];
         }
         for (int k = first; k + 1 < a; k++)
             if (stride[k] != stride[k + 1] * shape[k + 1]) return 0;
@@ -8380,14 +7954,11 @@ NT_API nt_tensor *nt_reshape(nt_tensor *x, nt_shape shape) {
         return NULL;
     }
     for (int k = 0; k < shape.rank; k++)
-        if (shape.size[k] == -1)
-            open = k, many++;
+        if (shape.size[k] == -1) open = k, many++;
         else if (shape.size[k] < 0)
             return nti_wrong_call(x->tape, NTI_OP_RESHAPE, &x, 1, NT_ERROR_SHAPE, "the shape %S has negative sizes", &shape, 0);
-        else if (shape.size[k] > 0 && n > INT64_MAX / shape.size[k])
-            n = 0;
-        else
-            n *= shape.size[k];
+        else if (shape.size[k] > 0 && n > INT64_MAX / shape.size[k]) n = 0;
+        else n *= shape.size[k];
     if (many == 1 && n > 0 && size % n == 0) shape.size[open] = size / n;
     return nti_record(x->tape, NTI_OP_RESHAPE, &x, 1, shape.size, shape.rank, NULL, 0);
 }
@@ -8456,10 +8027,7 @@ NT_API nt_tensor *nt_expand_dims(nt_tensor *x, int axis) {
     memset(&shape, 0, sizeof shape);
     int k = nti_axis_of(x->tape, "nt_expand_dims", x->rank + 1, axis);
     if (k < 0) return NULL;
-    if (x->rank == NT_MAX_RANK) {
-        nti_sticky(x->tape, NT_ERROR_SHAPE, "nt_expand_dims(%v): the rank is 8 already", x);
-        return NULL;
-    }
+    if (x->rank == NT_MAX_RANK) { nti_sticky(x->tape, NT_ERROR_SHAPE, "nt_expand_dims(%v): the rank is 8 already", x); return NULL; }
     shape.rank = x->rank + 1;
     for (int a = 0; a < shape.rank; a++) shape.size[a] = a == k ? 1 : x->shape[a < k ? a : a - 1];
     return nt_reshape(x, shape);
@@ -8960,10 +8528,7 @@ NT_API nt_tensor *nt_randint(nt_tensor *key, nt_dtype dtype, nt_shape shape, int
 
 NT_API nt_tensor *nt_dropout(nt_tensor *x, nt_tensor *key, double rate, nt_axes shared) {
     if (!x || !key || !nti_alive(x) || !nti_alive(key)) return NULL;
-    if (!nti_is_float(x->dtype)) {
-        nti_sticky(x->tape, NT_ERROR_DTYPE, "nt_dropout(%v): takes f32 or f64", x);
-        return NULL;
-    }
+    if (!nti_is_float(x->dtype)) { nti_sticky(x->tape, NT_ERROR_DTYPE, "nt_dropout(%v): takes f32 or f64", x); return NULL; }
     if (!(rate >= 0 && rate <= 1)) {
         nti_sticky(x->tape, NT_ERROR_ARGUMENT, "nt_dropout: the rate is %g, not between 0 and 1", rate);
         return NULL;
@@ -8979,9 +8544,7 @@ NT_API nt_tensor *nt_dropout(nt_tensor *x, nt_tensor *key, double rate, nt_axes 
 }
 
 NT_API nt_status nt_initialize(nt_key_value key, const nt_init_desc *desc, nt_dtype dtype, nt_shape shape, void *data) {
-    static const struct {
-        uint8_t kind, mode, distribution;
-        double scale;
+    static const struct { uint8_t kind, mode, distribution; double scale;
     } named[] = {
         { 0, 0, 0, 0 },
         { NTI_INIT_VARIANCE_SCALING, NTI_FAN_IN, NTI_RANDOM_TRUNCATED_NORMAL, 1 },
@@ -9102,14 +8665,8 @@ static nt_tensor *nti_vjp_partial(nt_tensor *y, nt_tensor **x, nt_tensor *g, int
     return p ? nt_mul(g, p) : NULL;
 }
 
-static nt_tensor *nti_jvp_same(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
-    (void)y, (void)x;
-    return t[0];
-}
-static nt_tensor *nti_vjp_same(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
-    (void)y, (void)x, (void)k;
-    return g;
-}
+static nt_tensor *nti_jvp_same(nt_tensor *y, nt_tensor **x, nt_tensor **t) { (void)y, (void)x; return t[0]; }
+static nt_tensor *nti_vjp_same(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { (void)y, (void)x, (void)k; return g; }
 
 // Elementwise -------------------------------------------------------------------------------------------------------------
 
@@ -9121,162 +8678,48 @@ static nt_tensor *nti_where(nt_tensor *condition, double yes, double no, nt_tens
 }
 static nt_tensor *nti_zero_like(nt_tensor *x) { return nt_full_like(x, 0); }
 
-static nt_tensor *nti_vjp_neg(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
-    NTI_IGNORE;
-    return nt_neg(g);
-}
-static nt_tensor *nti_vjp_scale(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
-    NTI_IGNORE;
-    return nt_scale(g, nti_n(y)->d[0]);
-}
-NTI_PARTIAL(abs) {
-    NTI_IGNORE;
-    return nti_where(nt_greater_equal(x[0], nti_zero_like(x[0])), 1, -1, x[0]);
-}
-NTI_PARTIAL(square) {
-    NTI_IGNORE;
-    return nt_scale(x[0], 2);
-}
-NTI_PARTIAL(reciprocal) {
-    NTI_IGNORE;
-    return nt_neg(nt_square(y));
-}
-NTI_PARTIAL(sqrt) {
-    NTI_IGNORE;
-    return nt_scale(nt_reciprocal(y), 0.5);
-}
-NTI_PARTIAL(rsqrt) {
-    NTI_IGNORE;
-    return nt_scale(nt_div(y, x[0]), -0.5);
-}
-NTI_PARTIAL(cbrt) {
-    NTI_IGNORE;
-    return nt_scale(nt_pow_scalar(y, -2), 1.0 / 3);
-}
-NTI_PARTIAL(exp) {
-    NTI_IGNORE;
-    return y;
-}
-NTI_PARTIAL(exp2) {
-    NTI_IGNORE;
-    return nt_scale(y, 0.69314718055994530942);
-}
-NTI_PARTIAL(expm1) {
-    NTI_IGNORE;
-    return nt_add_scalar(y, 1);
-}
-NTI_PARTIAL(log) {
-    NTI_IGNORE;
-    return nt_reciprocal(x[0]);
-}
-NTI_PARTIAL(log2) {
-    NTI_IGNORE;
-    return nt_reciprocal(nt_scale(x[0], 0.69314718055994530942));
-}
-NTI_PARTIAL(log1p) {
-    NTI_IGNORE;
-    return nt_reciprocal(nt_add_scalar(x[0], 1));
-}
-NTI_PARTIAL(sin) {
-    NTI_IGNORE;
-    return nt_cos(x[0]);
-}
-NTI_PARTIAL(cos) {
-    NTI_IGNORE;
-    return nt_neg(nt_sin(x[0]));
-}
-NTI_PARTIAL(tan) {
-    NTI_IGNORE;
-    return nt_add_scalar(nt_square(y), 1);
-}
-NTI_PARTIAL(asin) {
-    NTI_IGNORE;
-    return nt_rsqrt(nti_one_minus(nt_square(x[0])));
-}
-NTI_PARTIAL(acos) {
-    NTI_IGNORE;
-    return nt_neg(nt_rsqrt(nti_one_minus(nt_square(x[0]))));
-}
-NTI_PARTIAL(atan) {
-    NTI_IGNORE;
-    return nt_reciprocal(nt_add_scalar(nt_square(x[0]), 1));
-}
-NTI_PARTIAL(sinh) {
-    NTI_IGNORE;
-    return nt_cosh(x[0]);
-}
-NTI_PARTIAL(cosh) {
-    NTI_IGNORE;
-    return nt_sinh(x[0]);
-}
-NTI_PARTIAL(tanh) {
-    NTI_IGNORE;
-    return nti_one_minus(nt_square(y));
-}
-NTI_PARTIAL(asinh) {
-    NTI_IGNORE;
-    return nt_rsqrt(nt_add_scalar(nt_square(x[0]), 1));
-}
-NTI_PARTIAL(acosh) {
-    NTI_IGNORE;
-    return nt_rsqrt(nt_mul(nt_add_scalar(x[0], -1), nt_add_scalar(x[0], 1)));
-}
-NTI_PARTIAL(atanh) {
-    NTI_IGNORE;
-    return nt_reciprocal(nt_mul(nti_one_minus(x[0]), nt_add_scalar(x[0], 1)));
-}
-NTI_PARTIAL(erf) {
-    NTI_IGNORE;
-    return nt_scale(nt_exp(nt_neg(nt_square(x[0]))), 1.1283791670955125739);
-}
-NTI_PARTIAL(erfc) {
-    NTI_IGNORE;
-    return nt_scale(nt_exp(nt_neg(nt_square(x[0]))), -1.1283791670955125739);
-}
-NTI_PARTIAL(erf_inv) {
-    NTI_IGNORE;
-    return nt_scale(nt_exp(nt_square(y)), 0.88622692545275801365);
-}
-NTI_PARTIAL(lgamma) {
-    NTI_IGNORE;
-    return nt_digamma(x[0]);
-}
-NTI_PARTIAL(polygamma) {
-    NTI_IGNORE;
-    return nt_polygamma(x[0], (int)nti_n(y)->d[0] + 1);
-}
-NTI_PARTIAL(sigmoid) {
-    NTI_IGNORE;
-    return nt_mul(y, nti_one_minus(y));
-}
-NTI_PARTIAL(log_sigmoid) {
-    NTI_IGNORE;
-    return nt_sigmoid(nt_neg(x[0]));
-}
-NTI_PARTIAL(softplus) {
-    NTI_IGNORE;
-    return nt_sigmoid(x[0]);
-}
-NTI_PARTIAL(leaky_relu) {
-    NTI_IGNORE;
-    return nti_where(nt_greater_equal(x[0], nti_zero_like(x[0])), 1, nti_n(y)->d[0], x[0]);
-}
+static nt_tensor *nti_vjp_neg(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return nt_neg(g); }
+static nt_tensor *nti_vjp_scale(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return nt_scale(g, nti_n(y)->d[0]); }
+NTI_PARTIAL(abs) { NTI_IGNORE; return nti_where(nt_greater_equal(x[0], nti_zero_like(x[0])), 1, -1, x[0]); }
+NTI_PARTIAL(square) { NTI_IGNORE; return nt_scale(x[0], 2); }
+NTI_PARTIAL(reciprocal) { NTI_IGNORE; return nt_neg(nt_square(y)); }
+NTI_PARTIAL(sqrt) { NTI_IGNORE; return nt_scale(nt_reciprocal(y), 0.5); }
+NTI_PARTIAL(rsqrt) { NTI_IGNORE; return nt_scale(nt_div(y, x[0]), -0.5); }
+NTI_PARTIAL(cbrt) { NTI_IGNORE; return nt_scale(nt_pow_scalar(y, -2), 1.0 / 3); }
+NTI_PARTIAL(exp) { NTI_IGNORE; return y; }
+NTI_PARTIAL(exp2) { NTI_IGNORE; return nt_scale(y, 0.69314718055994530942); }
+NTI_PARTIAL(expm1) { NTI_IGNORE; return nt_add_scalar(y, 1); }
+NTI_PARTIAL(log) { NTI_IGNORE; return nt_reciprocal(x[0]); }
+NTI_PARTIAL(log2) { NTI_IGNORE; return nt_reciprocal(nt_scale(x[0], 0.69314718055994530942)); }
+NTI_PARTIAL(log1p) { NTI_IGNORE; return nt_reciprocal(nt_add_scalar(x[0], 1)); }
+NTI_PARTIAL(sin) { NTI_IGNORE; return nt_cos(x[0]); }
+NTI_PARTIAL(cos) { NTI_IGNORE; return nt_neg(nt_sin(x[0])); }
+NTI_PARTIAL(tan) { NTI_IGNORE; return nt_add_scalar(nt_square(y), 1); }
+NTI_PARTIAL(asin) { NTI_IGNORE; return nt_rsqrt(nti_one_minus(nt_square(x[0]))); }
+NTI_PARTIAL(acos) { NTI_IGNORE; return nt_neg(nt_rsqrt(nti_one_minus(nt_square(x[0])))); }
+NTI_PARTIAL(atan) { NTI_IGNORE; return nt_reciprocal(nt_add_scalar(nt_square(x[0]), 1)); }
+NTI_PARTIAL(sinh) { NTI_IGNORE; return nt_cosh(x[0]); }
+NTI_PARTIAL(cosh) { NTI_IGNORE; return nt_sinh(x[0]); }
+NTI_PARTIAL(tanh) { NTI_IGNORE; return nti_one_minus(nt_square(y)); }
+NTI_PARTIAL(asinh) { NTI_IGNORE; return nt_rsqrt(nt_add_scalar(nt_square(x[0]), 1)); }
+NTI_PARTIAL(acosh) { NTI_IGNORE; return nt_rsqrt(nt_mul(nt_add_scalar(x[0], -1), nt_add_scalar(x[0], 1))); }
+NTI_PARTIAL(atanh) { NTI_IGNORE; return nt_reciprocal(nt_mul(nti_one_minus(x[0]), nt_add_scalar(x[0], 1))); }
+NTI_PARTIAL(erf) { NTI_IGNORE; return nt_scale(nt_exp(nt_neg(nt_square(x[0]))), 1.1283791670955125739); }
+NTI_PARTIAL(erfc) { NTI_IGNORE; return nt_scale(nt_exp(nt_neg(nt_square(x[0]))), -1.1283791670955125739); }
+NTI_PARTIAL(erf_inv) { NTI_IGNORE; return nt_scale(nt_exp(nt_square(y)), 0.88622692545275801365); }
+NTI_PARTIAL(lgamma) { NTI_IGNORE; return nt_digamma(x[0]); }
+NTI_PARTIAL(polygamma) { NTI_IGNORE; return nt_polygamma(x[0], (int)nti_n(y)->d[0] + 1); }
+NTI_PARTIAL(sigmoid) { NTI_IGNORE; return nt_mul(y, nti_one_minus(y)); }
+NTI_PARTIAL(log_sigmoid) { NTI_IGNORE; return nt_sigmoid(nt_neg(x[0])); }
+NTI_PARTIAL(softplus) { NTI_IGNORE; return nt_sigmoid(x[0]); }
+NTI_PARTIAL(leaky_relu) { NTI_IGNORE; return nti_where(nt_greater_equal(x[0], nti_zero_like(x[0])), 1, nti_n(y)->d[0], x[0]); }
 NTI_PARTIAL(elu) {
     NTI_IGNORE;
     return nt_select(nt_greater(x[0], nti_zero_like(x[0])), nt_full_like(x[0], 1), nt_add_scalar(y, nti_n(y)->d[0]));
 }
-NTI_PARTIAL(gelu) {
-    NTI_IGNORE;
-    return nti_record1(NTI_OP_GELU_GRAD, x[0]);
-}
-NTI_PARTIAL(gelu_tanh) {
-    NTI_IGNORE;
-    return nti_record1(NTI_OP_GELU_TANH_GRAD, x[0]);
-}
-NTI_PARTIAL(silu) {
-    NTI_IGNORE;
-    return nti_record1(NTI_OP_SILU_GRAD, x[0]);
-}
+NTI_PARTIAL(gelu) { NTI_IGNORE; return nti_record1(NTI_OP_GELU_GRAD, x[0]); }
+NTI_PARTIAL(gelu_tanh) { NTI_IGNORE; return nti_record1(NTI_OP_GELU_TANH_GRAD, x[0]); }
+NTI_PARTIAL(silu) { NTI_IGNORE; return nti_record1(NTI_OP_SILU_GRAD, x[0]); }
 
 NTI_PARTIAL(gelu_grad) { // phi(x) (2 - x^2)
     NTI_IGNORE;
@@ -9314,14 +8757,8 @@ NTI_PARTIAL(clamp) {
 }
 
 static nt_tensor *nti_relu_mask(nt_tensor *y, nt_tensor *g) { return nti_record2(NTI_OP_RELU_GRAD, y, g); } // needs the output only
-static nt_tensor *nti_jvp_relu(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
-    (void)x;
-    return nti_relu_mask(y, t[0]);
-}
-static nt_tensor *nti_vjp_relu(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
-    NTI_IGNORE;
-    return nti_relu_mask(y, g);
-}
+static nt_tensor *nti_jvp_relu(nt_tensor *y, nt_tensor **x, nt_tensor **t) { (void)x; return nti_relu_mask(y, t[0]); }
+static nt_tensor *nti_vjp_relu(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return nti_relu_mask(y, g); }
 static nt_tensor *nti_vjp_relu_grad(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
     NTI_IGNORE;
     return k ? nti_relu_mask(x[0], g) : NULL;
@@ -9333,31 +8770,16 @@ static nt_tensor *nti_jvp_cast(nt_tensor *y, nt_tensor **x, nt_tensor **t) { // 
     if (nti_dtypes[y->dtype].floating) nti_no_derivative(nti_n(y)); // a storage dtype: there is no tangent of it to compute with
     return NULL;
 }
-static nt_tensor *nti_vjp_cast(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
-    NTI_IGNORE;
-    return nt_cast(g, x[0]->dtype);
-}
+static nt_tensor *nti_vjp_cast(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return nt_cast(g, x[0]->dtype); }
 
-static nt_tensor *nti_jvp_add(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
-    (void)y, (void)x;
-    return nti_sum_of(t[0], t[1]);
-}
+static nt_tensor *nti_jvp_add(nt_tensor *y, nt_tensor **x, nt_tensor **t) { (void)y, (void)x; return nti_sum_of(t[0], t[1]); }
 static nt_tensor *nti_jvp_sub(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
     (void)y, (void)x;
     return !t[1] ? t[0] : t[0] ? nt_sub(t[0], t[1]) : nt_neg(t[1]);
 }
-static nt_tensor *nti_vjp_sub(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
-    NTI_IGNORE;
-    return k ? nt_neg(g) : g;
-}
-static nt_tensor *nti_vjp_mul(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
-    NTI_IGNORE;
-    return nt_mul(g, x[1 - k]);
-}
-NTI_PARTIAL(div) {
-    NTI_IGNORE;
-    return k ? nt_neg(nt_div(y, x[1])) : nt_reciprocal(x[1]);
-}
+static nt_tensor *nti_vjp_sub(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return k ? nt_neg(g) : g; }
+static nt_tensor *nti_vjp_mul(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return nt_mul(g, x[1 - k]); }
+NTI_PARTIAL(div) { NTI_IGNORE; return k ? nt_neg(nt_div(y, x[1])) : nt_reciprocal(x[1]); }
 
 NTI_PARTIAL(pow) { // at y = 0 the first partial is 0 for every x; at x = 0 the logarithm is taken as that of 1, as JAX does
     NTI_IGNORE;
@@ -9368,14 +8790,8 @@ NTI_PARTIAL(pow) { // at y = 0 the first partial is 0 for every x; at x = 0 the 
 static nt_tensor *nti_extreme_share(nt_tensor *winner, nt_tensor *a, nt_tensor *b) {
     return nt_select(winner, nt_full_like(a, 1), nti_where(nt_equal(a, b), 0.5, 0, a));
 }
-NTI_PARTIAL(maximum) {
-    NTI_IGNORE;
-    return nti_extreme_share(nt_greater(x[k], x[1 - k]), x[0], x[1]);
-}
-NTI_PARTIAL(minimum) {
-    NTI_IGNORE;
-    return nti_extreme_share(nt_less(x[k], x[1 - k]), x[0], x[1]);
-}
+NTI_PARTIAL(maximum) { NTI_IGNORE; return nti_extreme_share(nt_greater(x[k], x[1 - k]), x[0], x[1]); }
+NTI_PARTIAL(minimum) { NTI_IGNORE; return nti_extreme_share(nt_less(x[k], x[1 - k]), x[0], x[1]); }
 
 NTI_PARTIAL(atan2) {
     NTI_IGNORE;
@@ -9383,26 +8799,14 @@ NTI_PARTIAL(atan2) {
     return k ? nt_neg(nt_div(x[0], r)) : nt_div(x[1], r);
 }
 
-NTI_PARTIAL(hypot) {
-    NTI_IGNORE;
-    return nt_div(x[k], y);
-}
-NTI_PARTIAL(logaddexp) {
-    NTI_IGNORE;
-    return nt_sigmoid(nt_sub(x[k], x[1 - k]));
-}
+NTI_PARTIAL(hypot) { NTI_IGNORE; return nt_div(x[k], y); }
+NTI_PARTIAL(logaddexp) { NTI_IGNORE; return nt_sigmoid(nt_sub(x[k], x[1 - k])); }
 NTI_PARTIAL(copysign) {
     NTI_IGNORE;
     return k ? NULL : nt_mul(nt_copysign(nt_full_like(y, 1), x[0]), nt_copysign(nt_full_like(y, 1), x[1]));
 }
-NTI_PARTIAL(rem) {
-    NTI_IGNORE;
-    return k ? nt_neg(nt_trunc(nt_div(x[0], x[1]))) : nt_full_like(y, 1);
-}
-NTI_PARTIAL(mod) {
-    NTI_IGNORE;
-    return k ? nt_neg(nt_floor(nt_div(x[0], x[1]))) : nt_full_like(y, 1);
-}
+NTI_PARTIAL(rem) { NTI_IGNORE; return k ? nt_neg(nt_trunc(nt_div(x[0], x[1]))) : nt_full_like(y, 1); }
+NTI_PARTIAL(mod) { NTI_IGNORE; return k ? nt_neg(nt_floor(nt_div(x[0], x[1]))) : nt_full_like(y, 1); }
 
 static nt_tensor *nti_jvp_select(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
     return nt_select(x[0], t[1] ? t[1] : nti_zero_like(y), t[2] ? t[2] : nti_zero_like(y));
@@ -9475,10 +8879,7 @@ static nt_tensor *nti_spread(nt_tensor *y, nt_tensor *like, int64_t mask) { // a
     return kept ? nt_broadcast(kept, nt_shape_of(like)) : NULL;
 }
 
-static nt_tensor *nti_vjp_sum(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
-    NTI_IGNORE;
-    return nti_spread(g, x[0], nti_n(y)->i[1]);
-}
+static nt_tensor *nti_vjp_sum(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return nti_spread(g, x[0], nti_n(y)->i[1]); }
 
 // Equal maxima share: mask / count.
 static nt_tensor *nti_extreme_mask(nt_tensor *y, nt_tensor *x, int64_t mask) {
@@ -9527,10 +8928,7 @@ static nt_tensor *nti_decompose_prod(nt_tensor *y, nt_tensor **x) {
 
 // Views ---------------------------------------------------------------------------------------------------------------------------
 
-static nt_tensor *nti_vjp_reshape(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
-    NTI_IGNORE;
-    return nt_reshape(g, nt_shape_of(x[0]));
-}
+static nt_tensor *nti_vjp_reshape(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return nt_reshape(g, nt_shape_of(x[0])); }
 
 static nt_tensor *nti_vjp_transpose(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
     NTI_IGNORE;
@@ -9611,10 +9009,7 @@ static nt_tensor *nti_sum_last(nt_tensor *x) { return nt_sum_axes(x, nti_last_ax
 static nt_tensor *nti_mean_last(nt_tensor *x) { return nt_mean_axes(x, nti_last_axis(), 1); }
 
 // The Jacobian of softmax is symmetric: one kernel is jvp and vjp.
-static nt_tensor *nti_jvp_softmax(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
-    (void)x;
-    return nti_record2(NTI_OP_SOFTMAX_GRAD, y, t[0]);
-}
+static nt_tensor *nti_jvp_softmax(nt_tensor *y, nt_tensor **x, nt_tensor **t) { (void)x; return nti_record2(NTI_OP_SOFTMAX_GRAD, y, t[0]); }
 static nt_tensor *nti_vjp_softmax(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
     NTI_IGNORE;
     return nti_record2(NTI_OP_SOFTMAX_GRAD, y, g);
@@ -9790,14 +9185,10 @@ static nt_tensor *nti_sample_between(nti_sampler *s, nt_dtype dtype, const nt_sh
     for (int k = 0; k < r; k++) {
         int last = k == r - 1;
         order.axis[k] = r - 1 - k, start[k] = 0, step[k] = 1;
-        if (look == NTI_LOOK_SWAPPED)
-            own.size[k] = shape->size[r - 1 - k];
-        else if (look == NTI_LOOK_STEPPED && k >= r - 2)
-            own.size[k] = 2 * own.size[k] + 1, start[k] = 1, step[k] = 2;
-        else if (look == NTI_LOOK_CUT && last)
-            own.size[k] += 3, start[k] = 2;
-        else if (look == NTI_LOOK_SPREAD && (last || k == 0))
-            own.size[k] = 1;
+        if (look == NTI_LOOK_SWAPPED) own.size[k] = shape->size[r - 1 - k];
+        else if (look == NTI_LOOK_STEPPED && k >= r - 2) own.size[k] = 2 * own.size[k] + 1, start[k] = 1, step[k] = 2;
+        else if (look == NTI_LOOK_CUT && last) own.size[k] += 3, start[k] = 2;
+        else if (look == NTI_LOOK_SPREAD && (last || k == 0)) own.size[k] = 1;
         limit[k] = look == NTI_LOOK_STEPPED && step[k] == 2 ? own.size[k] : start[k] + shape->size[k];
     }
     nt_tensor *x = nti_sample_variable(s, dtype, &own, low, high);
@@ -9835,10 +9226,7 @@ static int nti_sample_entry(int variant, int regular, int ties, int large) {
 
 // Shapes for rows that take any ----------------------------------------------------------------------------------------------
 
-typedef struct nti_sample_case {
-    int64_t rank, size[5];
-    uint8_t look[3];
-} nti_sample_case;
+typedef struct nti_sample_case { int64_t rank, size[5]; uint8_t look[3]; } nti_sample_case;
 static const nti_sample_case nti_sample_cases[] = {
     { 1, { 7 }, { NTI_LOOK, NTI_LOOK, NTI_LOOK } },
     { 0, { 0 }, { NTI_LOOK, NTI_LOOK, NTI_LOOK } },
@@ -9899,29 +9287,14 @@ static int nti_sample_attributes(const nti_sampler *s, double *d) { // returns t
     static const double powers[] = { 2.5, -1, 2, 0.5, 3, 0, 1, -1.5 };
     int floating = nti_is_float(s->dtype);
     switch (s->op) {
-    case NTI_OP_SCALE:
-        d[0] = floating ? -0.7 : 3;
-        return 1;
-    case NTI_OP_ADD_SCALAR:
-        d[0] = floating ? 0.3 : -2;
-        return 1;
-    case NTI_OP_POW_SCALAR:
-        d[0] = powers[s->variant % 8];
-        return 1;
-    case NTI_OP_LEAKY_RELU:
-        d[0] = 0.1;
-        return 1;
-    case NTI_OP_ELU:
-        d[0] = 1.3;
-        return 1;
-    case NTI_OP_POLYGAMMA:
-        d[0] = s->variant % 4;
-        return 1;
-    case NTI_OP_CLAMP:
-        d[0] = floating ? -0.5 : -3, d[1] = floating ? 1 : 4;
-        return 2;
-    default:
-        return 0;
+    case NTI_OP_SCALE: d[0] = floating ? -0.7 : 3; return 1;
+    case NTI_OP_ADD_SCALAR: d[0] = floating ? 0.3 : -2; return 1;
+    case NTI_OP_POW_SCALAR: d[0] = powers[s->variant % 8]; return 1;
+    case NTI_OP_LEAKY_RELU: d[0] = 0.1; return 1;
+    case NTI_OP_ELU: d[0] = 1.3; return 1;
+    case NTI_OP_POLYGAMMA: d[0] = s->variant % 4; return 1;
+    case NTI_OP_CLAMP: d[0] = floating ? -0.5 : -3, d[1] = floating ? 1 : 4; return 2;
+    default: return 0;
     }
 }
 
@@ -9953,10 +9326,7 @@ static nt_tensor *nti_sample_cast(nt_tape *t, int op, nt_dtype dtype, int varian
 // Products -------------------------------------------------------------------------------------------------------------------
 
 static nt_tensor *nti_sample_matmul(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
-    static const struct {
-        int64_t lead, batch[3], m, k, n;
-        uint8_t look[2];
-    } table[] = {
+    static const struct { int64_t lead, batch[3], m, k, n; uint8_t look[2]; } table[] = {
         { 0, { 0 }, 3, 4, 5, { NTI_LOOK, NTI_LOOK } },
         { 0, { 0 }, 5, 3, 2, { NTI_LOOK_SWAPPED, NTI_LOOK } },
         { 0, { 0 }, 2, 7, 9, { NTI_LOOK, NTI_LOOK_SWAPPED } },
@@ -9987,11 +9357,7 @@ static nt_tensor *nti_sample_matmul(nt_tape *t, int op, nt_dtype dtype, int vari
 
 // Each entry: images, channels, outputs, spatial axes with size and window of each, then what nt_conv is told.
 static nt_tensor *nti_sample_conv(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
-    static const struct {
-        int64_t n, c, o, d, size[3], window[3];
-        uint8_t look[2];
-        nt_conv_desc desc;
-    } table[] = {
+    static const struct { int64_t n, c, o, d, size[3], window[3]; uint8_t look[2]; nt_conv_desc desc; } table[] = {
         { 2, 3, 4, 2, { 5, 6 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_PADDING_DEFAULT, { { 0 } } } },
         { 1, 2, 3, 2, { 7, 5 }, { 3, 2 }, { NTI_LOOK_SWAPPED, NTI_LOOK_SWAPPED }, { { 2, 1 }, { 1, 2 }, 0, NT_VALID, { { 0 } } } },
         { 2, 4, 6, 2, { 4, 4 }, { 2, 3 }, { NTI_LOOK_CUT, NTI_LOOK_STEPPED }, { { 1, 2 }, { 0 }, 2, NT_SAME, { { 0 } } } },
@@ -10025,10 +9391,7 @@ static nt_tensor *nti_sample_conv(nt_tape *t, int op, nt_dtype dtype, int varian
 }
 
 static nt_tensor *nti_sample_pool(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
-    static const struct {
-        int64_t n, c, d, size[3], window[3];
-        uint8_t look[2];
-        nt_pool_desc desc;
+    static const struct { int64_t n, c, d, size[3], window[3]; uint8_t look[2]; nt_pool_desc desc;
     } table[] = {
         { 2, 3, 2, { 4, 6 }, { 2, 2 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, NT_PADDING_DEFAULT, { { 0 } }, 0 } },
         { 1, 2, 2, { 5, 7 }, { 3, 2 }, { NTI_LOOK_SWAPPED, NTI_LOOK_SWAPPED }, { { 2, 1 }, NT_SAME, { { 0 } }, 0 } },
@@ -10067,10 +9430,7 @@ static nt_tensor *nti_sample_pool(nt_tape *t, int op, nt_dtype dtype, int varian
 // Reductions -----------------------------------------------------------------------------------------------------------------
 
 static nt_tensor *nti_sample_reduce(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
-    static const struct {
-        int64_t rank, size[5], mask;
-        uint8_t look;
-    } table[] = {
+    static const struct { int64_t rank, size[5], mask; uint8_t look; } table[] = {
         { 1, { 7 }, 1, NTI_LOOK },
         { 2, { 3, 5 }, 1, NTI_LOOK_SWAPPED },
         { 2, { 5, 3 }, 2, NTI_LOOK_CUT },
@@ -10130,10 +9490,7 @@ static nt_tensor *nti_sample_check_index(nt_tape *t, int op, nt_dtype dtype, int
 }
 
 static nt_tensor *nti_sample_reshape(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
-    static const struct {
-        int64_t rank, size[5], to, shape[5];
-        uint8_t look;
-    } table[] = {
+    static const struct { int64_t rank, size[5], to, shape[5]; uint8_t look; } table[] = {
         { 1, { 12 }, 2, { 3, 4 }, NTI_LOOK },
         { 2, { 3, 4 }, 1, { 12 }, NTI_LOOK_SWAPPED },
         { 2, { 4, 6 }, 3, { 2, 2, 6 }, NTI_LOOK_STEPPED },
@@ -10155,10 +9512,7 @@ static nt_tensor *nti_sample_reshape(nt_tape *t, int op, nt_dtype dtype, int var
 }
 
 static nt_tensor *nti_sample_transpose(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
-    static const struct {
-        int64_t rank, size[5], order[5];
-        uint8_t look;
-    } table[] = {
+    static const struct { int64_t rank, size[5], order[5]; uint8_t look; } table[] = {
         { 2, { 3, 4 }, { 1, 0 }, NTI_LOOK },
         { 2, { 3, 4 }, { 0, 1 }, NTI_LOOK_STEPPED },
         { 3, { 2, 3, 4 }, { 2, 0, 1 }, NTI_LOOK_SWAPPED },
@@ -10177,14 +9531,15 @@ static nt_tensor *nti_sample_transpose(nt_tape *t, int op, nt_dtype dtype, int v
 }
 
 static nt_tensor *nti_sample_broadcast(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
-    static const struct {
-        int64_t rank, size[5], to, shape[5];
-        uint8_t look;
-    } table[] = {
-        { 1, { 4 }, 2, { 3, 4 }, NTI_LOOK },           { 2, { 3, 1 }, 2, { 3, 5 }, NTI_LOOK_SWAPPED },
-        { 0, { 0 }, 3, { 2, 1, 3 }, NTI_LOOK },        { 3, { 1, 3, 1 }, 5, { 2, 2, 4, 3, 2 }, NTI_LOOK_STEPPED },
-        { 2, { 1, 3 }, 2, { 0, 3 }, NTI_LOOK },        { 1, { 1 }, 1, { 1 }, NTI_LOOK },
-        { 2, { 3, 4 }, 3, { 0, 3, 4 }, NTI_LOOK_CUT }, { 2, { 1, 301 }, 3, { 3, 67, 301 }, NTI_LOOK },
+    static const struct { int64_t rank, size[5], to, shape[5]; uint8_t look; } table[] = {
+        { 1, { 4 }, 2, { 3, 4 }, NTI_LOOK },
+        { 2, { 3, 1 }, 2, { 3, 5 }, NTI_LOOK_SWAPPED },
+        { 0, { 0 }, 3, { 2, 1, 3 }, NTI_LOOK },
+        { 3, { 1, 3, 1 }, 5, { 2, 2, 4, 3, 2 }, NTI_LOOK_STEPPED },
+        { 2, { 1, 3 }, 2, { 0, 3 }, NTI_LOOK },
+        { 1, { 1 }, 1, { 1 }, NTI_LOOK },
+        { 2, { 3, 4 }, 3, { 0, 3, 4 }, NTI_LOOK_CUT },
+        { 2, { 1, 301 }, 3, { 3, 67, 301 }, NTI_LOOK },
     };
     nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
     int entry = nti_sample_entry(variant, 7, 0, 1);
@@ -10195,10 +9550,7 @@ static nt_tensor *nti_sample_broadcast(nt_tape *t, int op, nt_dtype dtype, int v
 }
 
 static nt_tensor *nti_sample_slice(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
-    static const struct {
-        int64_t rank, size[5], start[5], step[5], count[5];
-        uint8_t look;
-    } table[] = {
+    static const struct { int64_t rank, size[5], start[5], step[5], count[5]; uint8_t look; } table[] = {
         { 1, { 9 }, { 2 }, { 1 }, { 5 }, NTI_LOOK },
         { 2, { 5, 7 }, { 1, 0 }, { 2, 3 }, { 2, 3 }, NTI_LOOK_SWAPPED },
         { 2, { 5, 7 }, { 5, 2 }, { 1, 1 }, { 0, 3 }, NTI_LOOK },
@@ -10218,10 +9570,7 @@ static nt_tensor *nti_sample_slice(nt_tape *t, int op, nt_dtype dtype, int varia
 }
 
 static nt_tensor *nti_sample_pad(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
-    static const struct {
-        int64_t rank, size[5], before[5], after[5], inside[5];
-        uint8_t look;
-    } table[] = {
+    static const struct { int64_t rank, size[5], before[5], after[5], inside[5]; uint8_t look; } table[] = {
         { 1, { 4 }, { 2 }, { 1 }, { 0 }, NTI_LOOK },
         { 2, { 3, 4 }, { 1, 0 }, { 0, 2 }, { 2, 1 }, NTI_LOOK_SWAPPED },
         { 2, { 5, 4 }, { -1, 2 }, { 2, -3 }, { 0, 0 }, NTI_LOOK_STEPPED },
@@ -10243,10 +9592,7 @@ static nt_tensor *nti_sample_pad(nt_tape *t, int op, nt_dtype dtype, int variant
 
 // Parts of the sizes 2, 3, 2, 3 ... (or none) along the axis.
 static nt_tensor *nti_sample_concat(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
-    static const struct {
-        int64_t parts, rank, size[5], axis;
-        uint8_t look[2];
-    } table[] = {
+    static const struct { int64_t parts, rank, size[5], axis; uint8_t look[2]; } table[] = {
         { 2, 1, { 2 }, 0, { NTI_LOOK, NTI_LOOK } },
         { 3, 2, { 2, 3 }, 1, { NTI_LOOK_SWAPPED, NTI_LOOK } },
         { 1, 2, { 2, 3 }, 0, { NTI_LOOK, NTI_LOOK } },
@@ -10271,10 +9617,7 @@ static nt_tensor *nti_sample_concat(nt_tape *t, int op, nt_dtype dtype, int vari
 }
 
 static nt_tensor *nti_sample_gather(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
-    static const struct {
-        int64_t rank, size[5], axis, indices, shape[2], clip;
-        uint8_t look;
-    } table[] = {
+    static const struct { int64_t rank, size[5], axis, indices, shape[2], clip; uint8_t look; } table[] = {
         { 1, { 6 }, 0, 1, { 4 }, 0, NTI_LOOK },
         { 2, { 5, 3 }, 0, 2, { 2, 3 }, 1, NTI_LOOK_SWAPPED },
         { 3, { 2, 4, 3 }, 1, 1, { 7 }, 0, NTI_LOOK_STEPPED },
@@ -10430,10 +9773,7 @@ static int nti_list_valid(nt_params list) { return list.count > 0 && list.items 
 // The operands of n as tensors: in `few` where they fit, else on the tape.
 static nt_tensor **nti_operands(const nti_node *n, nt_tensor **few) {
     nt_tensor **x = n->inputs <= NTI_FEW ? few : (nt_tensor **)nti_low(n->pub.tape, n->inputs * sizeof *x);
-    if (!x) {
-        nti_record_memory(n->pub.tape, n->op);
-        return NULL;
-    }
+    if (!x) { nti_record_memory(n->pub.tape, n->op); return NULL; }
     for (int k = 0; k < n->inputs; k++) x[k] = &n->in[k]->pub;
     return x;
 }
@@ -10441,7 +9781,7 @@ static nt_tensor **nti_operands(const nti_node *n, nt_tensor **few) {
 typedef struct nti_walk { // the part of the chain between the oldest input and the newest output
     uint32_t epoch;
     uint64_t lower;
-    nti_node *from, *to; // oldest and newest node of the chain in it
+    nti_node *from, *to;  // oldest and newest node of the chain in it
 } nti_walk;
 
 // Marks everything that the outputs need and that is not older than every input.
@@ -10497,10 +9837,8 @@ static int nti_vjp_node(nti_node *n, uint32_t epoch) { // 0 after an error
     const nti_row *row = nti_row_of(n->op);
     nt_tensor *few[NTI_FEW], *c[NTI_FEW] = { NULL, NULL, NULL, NULL }, **x = nti_operands(n, few);
     if (!x) return 0;
-    if (!row->vjp && row->decompose)
-        nti_vjp_decomposed(n, epoch, x, c);
-    else if (!row->vjp)
-        return nti_no_derivative(n);
+    if (!row->vjp && row->decompose) nti_vjp_decomposed(n, epoch, x, c);
+    else if (!row->vjp) return nti_no_derivative(n);
     for (int k = 0; k < n->inputs; k++) {
         nti_node *in = n->in[k];
         if (in->reach != epoch) continue;
@@ -10538,10 +9876,7 @@ static void nti_vjp_walk(nt_tape *t, nt_params outputs, nt_params cotangents, nt
 static nt_tensor *nti_jvp_node(nti_node *n, nt_tensor **x, nt_tensor **tangent) {
     const nti_row *row = nti_row_of(n->op);
     if (row->jvp) return row->jvp(&n->pub, x, tangent);
-    if (!row->decompose) {
-        nti_no_derivative(n);
-        return NULL;
-    }
+    if (!row->decompose) { nti_no_derivative(n); return NULL; }
     nt_tensor *in[NTI_FEW], *at[NTI_FEW], *along[NTI_FEW], *y, *result = NULL;
     int count = 0;
     for (int k = 0; k < n->inputs; k++) {
@@ -10587,14 +9922,12 @@ static int nti_derivative_list(nt_tape *t, const char *name, const char *what, n
         nt_tensor *x = list.items ? list.items[k] : NULL;
         if (!x) return 0;
         if (!nti_alive(x)) return 0;
-        if (x->tape != t)
-            nti_sticky(t, NT_ERROR_ARGUMENT, "%s: %s %d, %v, belongs to another tape", name, what, k, x);
+        if (x->tape != t) nti_sticky(t, NT_ERROR_ARGUMENT, "%s: %s %d, %v, belongs to another tape", name, what, k, x);
         else if (!nti_is_float(x->dtype))
             nti_sticky(t, NT_ERROR_DTYPE,
                        "%s: %s %d is %v; derivatives are defined for f32 and f64 only, nt_cast what should be differentiated", name, what,
                        k, x);
-        else
-            continue;
+        else continue;
         return 0;
     }
     return 1;
@@ -10654,8 +9987,7 @@ NT_API nt_params nt_jvp(nt_params outputs, nt_params inputs, nt_params tangents)
 NT_API nt_params nt_grads(nt_tensor *y, nt_params params) {
     nt_params none = nti_list(NULL, 0);
     if (!nti_alive(y) || !nti_list_valid(params)) return none;
-    if (!nti_is_float(y->dtype))
-        nti_sticky(y->tape, NT_ERROR_DTYPE, "nt_grad of %v: derivatives are defined for f32 and f64 only", y);
+    if (!nti_is_float(y->dtype)) nti_sticky(y->tape, NT_ERROR_DTYPE, "nt_grad of %v: derivatives are defined for f32 and f64 only", y);
     else if (nt_size(y) != 1)
         nti_sticky(y->tape, NT_ERROR_SHAPE,
                    "nt_grad of %v: a gradient is that of one number; take nt_mean or nt_sum first, or nt_vjp with a cotangent", y);
@@ -10678,20 +10010,20 @@ NT_API nt_tensor *nt_grad(nt_tensor *y, nt_tensor *x) {
 enum { NTI_IN_SCRATCH, NTI_IN_LEAF, NTI_IN_CONSTANT };
 
 typedef struct nti_value {
-    const nti_node *node; // operation and attributes; a copy has the node that it copies
+    const nti_node *node;    // operation and attributes; a copy has the node that it copies
     const int64_t *shape;
-    int64_t *stride; // in the buffer of root, counted in elements
+    int64_t *stride;         // in the buffer of root, counted in elements
     int64_t offset;
-    int32_t root;     // the value in whose buffer this one lies: itself unless a view
-    int32_t first;    // operands are operand[first .. first + inputs)
-    int32_t copy;     // row-major copy of this view, or -1
-    int32_t producer; // the value whose instruction makes this one available; -1: there from the start
+    int32_t root;            // the value in whose buffer this one lies: itself unless a view
+    int32_t first;           // operands are operand[first .. first + inputs)
+    int32_t copy;            // row-major copy of this view, or -1
+    int32_t producer;        // the value whose instruction makes this one available; -1: there from the start
     int32_t uses;
     uint16_t op, inputs;
     uint8_t rank, dtype, place; // place of root
-    uint8_t instruction;        // 1: there is work to do
+    uint8_t instruction;     // 1: there is work to do
     uint8_t output, accumulate, made_copy;
-    uint8_t written; // a leaf that an effect of this program assigns
+    uint8_t written;         // a leaf that an effect of this program assigns
     nti_plan plan;
 } nti_value;
 
@@ -10700,13 +10032,13 @@ typedef struct nti_graph {
     nti_value *value;
     int32_t *operand;
     int32_t count, capacity, operands, operand_capacity;
-    int32_t *target; // outputs, then effects
+    int32_t *target;         // outputs, then effects
     int32_t outputs, targets;
     // instructions and what must come before each: edges pre[pre_start[k] .. pre_start[k + 1])
-    int32_t *work, works; // value of instruction k; -1: the barrier between checks and effects
-    int32_t *slot;        // instruction of a value, or -1
+    int32_t *work, works;    // value of instruction k; -1: the barrier between checks and effects
+    int32_t *slot;           // instruction of a value, or -1
     int32_t *pre, *pre_start;
-    int full; // a temporary found no room
+    int full;                // a temporary found no room
 } nti_graph;
 
 // Temporaries. After a failure all others fail, too: the message names what the first would have needed.
@@ -10717,10 +10049,7 @@ static void *nti_graph_room(nti_graph *g, size_t count, size_t size) {
 }
 
 // Several arrays at once: *to of each, `count` elements of `size` bytes. One request, so that a message names what a pass takes.
-typedef struct nti_want {
-    void *to;
-    size_t count, size;
-} nti_want;
+typedef struct nti_want { void *to; size_t count, size; } nti_want;
 
 static int nti_graph_rooms(nti_graph *g, const nti_want *want, int n) {
     size_t bytes = 0;
@@ -10839,10 +10168,8 @@ static int nti_pass_merge(nti_graph *g) {
         if (v->op <= NTI_OP_VARIABLE || (nti_row_of(v->op)->flags & NTI_EFFECT)) continue;
         size_t at = (size_t)nti_value_hash(g, v) & (size - 1);
         while (table[at] >= 0 && !nti_value_equal(g, &g->value[table[at]], v)) at = (at + 1) & (size - 1);
-        if (table[at] < 0)
-            table[at] = i;
-        else
-            same[i] = table[at];
+        if (table[at] < 0) table[at] = i;
+        else same[i] = table[at];
     }
     for (int k = 0; k < g->outputs; k++) g->target[k] = nti_same_value(g, same, g->target[k]);
     for (int k = 0; k < g->targets; k++) g->value[g->target[k]].uses++;
@@ -11059,10 +10386,8 @@ static int nti_pass_plans(nti_graph *g) { // phases, tiles and scratch of every 
             memcpy(attribute, c.i, v->node->ni * sizeof *attribute);
             attribute[nti_accumulate_attribute(v->op)] = 1, c.i = attribute;
         }
-        if (v->made_copy)
-            nti_plan_copy(&c, &v->plan);
-        else
-            nti_row_of(v->op)->plan(&c, &v->plan);
+        if (v->made_copy) nti_plan_copy(&c, &v->plan);
+        else nti_row_of(v->op)->plan(&c, &v->plan);
     }
     return 1;
 }
@@ -11071,27 +10396,24 @@ static int nti_pass_plans(nti_graph *g) { // phases, tiles and scratch of every 
 // Order, buffers, offsets. An order is judged by the largest sum of bytes alive at once; offsets then reach that bound or
 // come within two per cent of it. Everything here sees instructions and buffers only.
 // ---------------------------------------------------------------------------------------------------------------------
-#define NTI_BEAM 64                     // states kept by the search for an order, at most
-#define NTI_BEAM_WORK 150000.0          // candidates and comparisons of one search
+#define NTI_BEAM 64               // states kept by the search for an order, at most
+#define NTI_BEAM_WORK 150000.0    // candidates and comparisons of one search
 #define NTI_BEAM_ROOM ((size_t)1 << 16) // instructions times states
 #define NTI_BEAM_FREE ((size_t)8192)
 #define NTI_RULES 12
-#define NTI_RULE_WORK 4.0e7      // buffers squared times rules that place them
-#define NTI_PLACE_WORK 2000000.0 // buffers squared times attempts of the search for offsets
+#define NTI_RULE_WORK 4.0e7       // buffers squared times rules that place them
+#define NTI_PLACE_WORK 2000000.0  // buffers squared times attempts of the search for offsets
 
-typedef struct nti_buffer {
-    size_t bytes, offset;
-    int32_t birth, death;
-} nti_buffer; // alive in [birth, death], instruction positions
+typedef struct nti_buffer { size_t bytes, offset; int32_t birth, death; } nti_buffer; // alive in [birth, death], instruction positions
 
 typedef struct nti_schedule {
-    int32_t *order;    // instruction at each position
-    int32_t *position; // of each instruction
+    int32_t *order;               // instruction at each position
+    int32_t *position;            // of each instruction
     nti_buffer *buffer;
     int32_t buffers;
-    int32_t *buffer_of;  // of each value with a buffer of its own, else -1
-    int32_t *scratch_of; // of each instruction: its scratch, or -1
-    int32_t *holder;     // the value in each buffer at the peak, or -1
+    int32_t *buffer_of;           // of each value with a buffer of its own, else -1
+    int32_t *scratch_of;          // of each instruction: its scratch, or -1
+    int32_t *holder;              // the value in each buffer at the peak, or -1
     size_t bound, peak;
     int32_t peak_position, barrier; // positions; of the barrier: where there is one
 } nti_schedule;
@@ -11178,14 +10500,9 @@ static int nti_order_prepare(nti_graph *g, nti_order_room *r) {
     r->g = g, r->least = 0;
     size_t operands = (size_t)g->operands;
     int32_t *start, *seen;
-    const nti_want want[] = { { &start, 3 * (n + 1), sizeof *start },
-                              { &seen, n, sizeof *seen },
-                              { &r->bytes, n, sizeof *r->bytes },
-                              { &r->transient, n, sizeof *r->transient },
-                              { &r->pinned, n, 1 },
-                              { &r->in_place, operands, 1 },
-                              { &r->use, operands, sizeof *r->use },
-                              { &r->source, operands, sizeof *r->source },
+    const nti_want want[] = { { &start, 3 * (n + 1), sizeof *start }, { &seen, n, sizeof *seen }, { &r->bytes, n, sizeof *r->bytes },
+                              { &r->transient, n, sizeof *r->transient }, { &r->pinned, n, 1 }, { &r->in_place, operands, 1 },
+                              { &r->use, operands, sizeof *r->use }, { &r->source, operands, sizeof *r->source },
                               { &r->next, (size_t)g->pre_start[n], sizeof *r->next } };
     if (!nti_graph_rooms(g, want, 9)) return 0;
     r->use_start = start, r->source_start = start + n + 1, r->next_start = start + 2 * (n + 1);
@@ -11207,12 +10524,10 @@ static int nti_order_prepare(nti_graph *g, nti_order_room *r) {
     return 1;
 }
 
-typedef struct nti_cost {
-    size_t freed, grown;
-} nti_cost;
+typedef struct nti_cost { size_t freed, grown; } nti_cost;
 
-#define NTI_DONE(set, k) ((set)[(k) >> 6] >> ((k)&63) & 1)
-#define NTI_SET(set, k) ((set)[(k) >> 6] |= (uint64_t)1 << ((k)&63))
+#define NTI_DONE(set, k) ((set)[(k) >> 6] >> ((k) & 63) & 1)
+#define NTI_SET(set, k) ((set)[(k) >> 6] |= (uint64_t)1 << ((k) & 63))
 
 // What running instruction k after the set `done` frees, and what it adds beyond what it takes over in place.
 static nti_cost nti_step_cost(const nti_order_room *r, const uint64_t *done, int32_t k) {
@@ -11222,10 +10537,8 @@ static nti_cost nti_step_cost(const nti_order_room *r, const uint64_t *done, int
         if (r->pinned[s]) continue;
         while (u > first && (r->use[u - 1] == k || NTI_DONE(done, r->use[u - 1]))) u--; // from behind: late readers are seldom done
         if (u > first) continue;
-        if (r->in_place[e] && c.grown)
-            c.grown = 0;
-        else
-            c.freed += r->bytes[s];
+        if (r->in_place[e] && c.grown) c.grown = 0;
+        else c.freed += r->bytes[s];
     }
     if (r->use_start[k] == r->use_start[k + 1] && !r->pinned[k]) c.freed += r->bytes[k]; // nobody reads it
     return c;
@@ -11312,10 +10625,7 @@ static int nti_order_asked(nti_graph *g, const nti_order_room *r, int64_t *key) 
         if (r->next_start[root] == r->next_start[root + 1]) stack[depth++] = root, at[root] = g->pre_start[root];
         while (depth) {
             int32_t k = stack[depth - 1];
-            if (at[k] == g->pre_start[k + 1]) {
-                key[k] = time++, depth--;
-                continue;
-            }
+            if (at[k] == g->pre_start[k + 1]) { key[k] = time++, depth--; continue; }
             int32_t p = g->pre[at[k]++];
             if (at[p] < 0) stack[depth++] = p, at[p] = g->pre_start[p];
         }
@@ -11324,19 +10634,15 @@ static int nti_order_asked(nti_graph *g, const nti_order_room *r, int64_t *key) 
 }
 
 // Beam search: states are sets of finished instructions; of equal sets the lower peak stays, of all the best few.
-typedef struct nti_state {
-    size_t live, peak;
-    uint64_t hash;
-    int32_t parent, choice;
-} nti_state;
+typedef struct nti_state { size_t live, peak; uint64_t hash; int32_t parent, choice; } nti_state;
 typedef struct nti_beam {
     nti_order_room *r;
     int width, count, found;
-    size_t words, limit; // what a state must stay below
+    size_t words, limit;       // what a state must stay below
     nti_state *now, *next;
     uint64_t *sets, *next_sets; // of each state: what is done, then what is ready
-    nti_state *trial;           // the choices of one state
-    int32_t *history;           // of each state of each step: choice times NTI_BEAM plus parent
+    nti_state *trial;          // the choices of one state
+    int32_t *history;          // of each state of each step: choice times NTI_BEAM plus parent
 } nti_beam;
 
 static int nti_state_better(const nti_state *a, const nti_state *b) { return a->peak != b->peak ? a->peak < b->peak : a->live < b->live; }
@@ -11350,10 +10656,8 @@ static void nti_beam_offer(nti_beam *a, const nti_state *s) {
         if (list[k].hash == s->hash) at = k;
     a->r->work -= 0.25 * a->found;
     if (at < a->found && !nti_state_better(s, &list[at])) return;
-    if (at == a->found && at == a->width)
-        at--;
-    else if (at == a->found)
-        a->found++;
+    if (at == a->found && at == a->width) at--;
+    else if (at == a->found) a->found++;
     for (; at > 0 && nti_state_better(s, &list[at - 1]); at--) list[at] = list[at - 1];
     list[at] = *s;
 }
@@ -11412,8 +10716,7 @@ static int nti_order_beam(nti_graph *g, nti_order_room *r, int width, size_t lim
     size_t words = ((size_t)g->works + 63) / 64, w = (size_t)width;
     memset(&a, 0, sizeof a);
     a.r = r, a.width = width, a.limit = limit, a.words = words, a.count = 1;
-    const nti_want want[] = { { &a.history, (size_t)g->works * w, sizeof *a.history },
-                              { &a.now, 2 * w + (size_t)g->works, sizeof *a.now },
+    const nti_want want[] = { { &a.history, (size_t)g->works * w, sizeof *a.history }, { &a.now, 2 * w + (size_t)g->works, sizeof *a.now },
                               { &a.sets, 4 * w * words, sizeof *a.sets } };
     if (!nti_graph_rooms(g, want, 3)) return -1;
     a.next = a.now + w, a.trial = a.next + w, a.next_sets = a.sets + 2 * w * words;
@@ -11488,10 +10791,8 @@ static int nti_pass_order(nti_graph *g, nti_schedule *s) {
 static int nti_pass_buffers(nti_graph *g, nti_schedule *s) {
     int32_t *last;
     size_t works = (size_t)g->works, count = (size_t)g->count;
-    const nti_want want[] = { { &s->buffer, 2 * works, sizeof *s->buffer },
-                              { &s->buffer_of, count, sizeof *s->buffer_of },
-                              { &s->scratch_of, works, sizeof *s->scratch_of },
-                              { &last, count, sizeof *last } };
+    const nti_want want[] = { { &s->buffer, 2 * works, sizeof *s->buffer }, { &s->buffer_of, count, sizeof *s->buffer_of },
+                              { &s->scratch_of, works, sizeof *s->scratch_of }, { &last, count, sizeof *last } };
     if (!nti_graph_rooms(g, want, 4)) return 0;
     s->buffers = 0;
     for (int32_t i = 0; i < g->count; i++) s->buffer_of[i] = last[i] = -1;
@@ -11561,10 +10862,10 @@ static int nti_pass_bound(nti_graph *g, nti_schedule *s) {
 typedef struct nti_placing {
     nti_buffer *buffer;
     int32_t count, peak_position;
-    int32_t *order;  // in which buffers are placed
-    int32_t *placed; // by rising offset
+    int32_t *order;   // in which buffers are placed
+    int32_t *placed;  // by rising offset
     size_t *offset;
-    int best_gap; // the tightest gap instead of the lowest
+    int best_gap;     // the tightest gap instead of the lowest
 } nti_placing;
 
 // Places all buffers in the given order, each into a gap between those it meets in time; gives up beyond `limit`.
@@ -11596,16 +10897,11 @@ static size_t nti_place(nti_placing *a, size_t limit) {
 static double nti_place_key(const nti_placing *a, const nti_buffer *b, int rule) {
     double bytes = (double)b->bytes, time = (double)(b->death - b->birth + 1);
     switch (rule) {
-    case 0:
-        return bytes * 1e6 + time;
-    case 1:
-        return bytes * time;
-    case 2:
-        return time * 1e3 + bytes * 1e-6;
-    case 3:
-        return -(double)b->birth;
-    case 4:
-        return (double)b->death;
+    case 0: return bytes * 1e6 + time;
+    case 1: return bytes * time;
+    case 2: return time * 1e3 + bytes * 1e-6;
+    case 3: return -(double)b->birth;
+    case 4: return (double)b->death;
     default:
         return b->birth <= a->peak_position && b->death >= a->peak_position ? 1e18 + time : bytes; // what makes the bound lies without gaps
     }
@@ -11753,19 +11049,15 @@ typedef struct nti_instruction {
     uint8_t effect;
 } nti_instruction;
 
-typedef struct nti_output {
-    nti_ref ref;
-    size_t bytes;
-    nt_dtype dtype;
-    nt_shape shape;
-    const char *name;
-} nti_output;
+typedef struct nti_output { nti_ref ref; size_t bytes; nt_dtype dtype; nt_shape shape; const char *name; } nti_output;
+
+
 
 struct nt_program {
     nt_tape *tape;
     nti_instruction *instruction;
     nti_output *output;
-    nti_node **leaf; // every leaf that it reads or writes
+    nti_node **leaf;        // every leaf that it reads or writes
     char *constant;
     char *scratch;
     nt_program *owner;      // of the scratch; itself, or another program
@@ -11774,7 +11066,7 @@ struct nt_program {
     int32_t instructions, outputs, leaves;
     size_t scratch_bytes;
     nt_report_info report;
-    nti_step *step; // training: counters and the optimizer's state
+    nti_step *step;         // training: counters and the optimizer's state
     uint8_t ran, dead;
     // a data check that failed in this run
     const nti_call *failed;
@@ -11783,10 +11075,7 @@ struct nt_program {
 };
 
 #define NTI_CARVE_ALIGN ((size_t)8) // of doubles and 64-bit integers, on 32-bit machines too
-typedef struct nti_carve {
-    char *base;
-    size_t used;
-} nti_carve; // measures with base NULL, then hands out
+typedef struct nti_carve { char *base; size_t used; } nti_carve; // measures with base NULL, then hands out
 
 static void *nti_carve_take(nti_carve *c, size_t bytes, size_t align) {
     c->used = nti_round_up(c->used, align);
@@ -11808,12 +11097,9 @@ static nti_ref nti_ref_of(const nti_graph *g, const nti_schedule *s, const size_
     nti_ref r = { 0, NULL, v->place };
     size_t size = nt_dtype_size((nt_dtype)v->dtype);
     r.offset = (size_t)v->offset * size;
-    if (v->place == NTI_IN_LEAF)
-        r.leaf = (nti_node *)(uintptr_t)g->value[v->root].node;
-    else if (v->place == NTI_IN_CONSTANT)
-        r.offset += constant_at[v->root];
-    else
-        r.offset += s->buffer[s->buffer_of[v->root]].offset;
+    if (v->place == NTI_IN_LEAF) r.leaf = (nti_node *)(uintptr_t)g->value[v->root].node;
+    else if (v->place == NTI_IN_CONSTANT) r.offset += constant_at[v->root];
+    else r.offset += s->buffer[s->buffer_of[v->root]].offset;
     return r;
 }
 
@@ -11908,10 +11194,8 @@ static size_t nti_constant_bytes(const nti_value *v) {
 
 static void nti_emit_constant(char *to, const nti_value *v) {
     const nti_node *n = v->node;
-    if (v->op == NTI_OP_FULL)
-        nti_cast((nt_dtype)v->dtype, to, NT_F64, n->d, 1);
-    else if (nti_value_bytes(v))
-        memcpy(to, n->storage, nti_value_bytes(v));
+    if (v->op == NTI_OP_FULL) nti_cast((nt_dtype)v->dtype, to, NT_F64, n->d, 1);
+    else if (nti_value_bytes(v)) memcpy(to, n->storage, nti_value_bytes(v));
 }
 
 // Writes the program, or measures it when c->base is NULL; the two cannot drift apart.
@@ -11967,7 +11251,7 @@ static nt_program *nti_emit(nti_carve *c, const nti_graph *g, const nti_schedule
 // Compiling ---------------------------------------------------------------------------------------------------------------
 
 typedef struct nti_compile_job {
-    const char *name; // of the public call, for messages
+    const char *name;        // of the public call, for messages
     nt_params outputs, effects;
     const nt_compile_desc *desc;
 } nti_compile_job;
@@ -12069,8 +11353,7 @@ static nt_program *nti_compile(nt_tape *t, const nti_compile_job *job) {
     int ok = nti_compile_passes(&g, &s, job);
     size_t *constant_at = ok ? (size_t *)nti_graph_room(&g, (size_t)g.count, sizeof *constant_at) : NULL;
     t->temporary = t->low.used - low_before;
-    if (!constant_at)
-        nti_out_of_memory(t, job->name);
+    if (!constant_at) nti_out_of_memory(t, job->name);
     else if (d->budget && s.peak > d->budget) {
         nti_carve c = { NULL, 0 }, measure = { NULL, 0 };
         nt_report_info r;
@@ -12084,8 +11367,7 @@ static nt_program *nti_compile(nt_tape *t, const nti_compile_job *job) {
             t, NT_ERROR_BUDGET, job,
             "of scratch, more than the program has whose scratch it shares (compile the larger first, or give that one .scratch_min)",
             s.peak, d->share_scratch->owner->scratch_bytes, NULL);
-    } else
-        p = nti_compile_place(&g, &s, job, constant_at, low_before);
+    } else p = nti_compile_place(&g, &s, job, constant_at, low_before);
     t->temporary = 0;
     nti_end_rewind(t, &t->low, low_before);
     return p;
@@ -12096,13 +11378,11 @@ static int nti_compile_valid(nt_tape *t, const char *name, nt_params list, const
     for (int k = 0; k < list.count; k++) {
         nt_tensor *x = list.items ? list.items[k] : NULL;
         if (!x || t->sticky) return 0;
-        if (x->tape != t)
-            nti_fail(t, NT_ERROR_ARGUMENT, "%s: %s %d, %v, belongs to another tape", name, what, k, x);
+        if (x->tape != t) nti_fail(t, NT_ERROR_ARGUMENT, "%s: %s %d, %v, belongs to another tape", name, what, k, x);
         else if (nti_n(x)->dead)
             nti_fail(t, NT_ERROR_STATE, "%s: use after rewind: %s %d, %v, was recorded after the mark, or before nt_forget_nodes", name,
                      what, k, x);
-        else
-            continue;
+        else continue;
         return 0;
     }
     return 1;
@@ -12161,11 +11441,7 @@ static void *nti_resolve(const nt_program *p, const nti_ref *r) {
     return (void *)(uintptr_t)(base ? base + r->offset : NULL);
 }
 
-typedef struct nti_tiles {
-    const nti_instruction *instruction;
-    int phase;
-    char *scratch;
-} nti_tiles;
+typedef struct nti_tiles { const nti_instruction *instruction; int phase; char *scratch; } nti_tiles;
 
 static void nti_run_tile(void *arg, int64_t index, int worker) {
     const nti_tiles *a = (const nti_tiles *)arg;
@@ -12184,8 +11460,7 @@ static void nti_run_instruction(nt_program *p, nti_instruction *n) {
     c->shared = tiles.scratch + n->shared;
     for (tiles.phase = 0; tiles.phase < c->plan.phases; tiles.phase++) {
         int64_t count = c->plan.tiles[tiles.phase];
-        if (count > 1 && parallel->max_workers > 1)
-            parallel->for_each(parallel->user, count, nti_run_tile, &tiles);
+        if (count > 1 && parallel->max_workers > 1) parallel->for_each(parallel->user, count, nti_run_tile, &tiles);
         else
             for (int64_t k = 0; k < count; k++) nti_run_tile(&tiles, k, 0);
     }
@@ -12309,10 +11584,7 @@ NT_API void *nt_data(const nt_tensor *x) {
 }
 
 static nt_tensor *nti_freeze_one(nt_tensor *x, int in_place, const void *at) {
-    if (!at && nt_bytes(x)) {
-        nti_sticky(x->tape, NT_ERROR_ARGUMENT, "nt_freeze: %v has no data", x);
-        return NULL;
-    }
+    if (!at && nt_bytes(x)) { nti_sticky(x->tape, NT_ERROR_ARGUMENT, "nt_freeze: %v has no data", x); return NULL; }
     if ((uintptr_t)at % nt_dtype_size(x->dtype)) {
         nti_sticky(x->tape, NT_ERROR_ARGUMENT, "nt_freeze: the array for %v is not aligned", x);
         return NULL;
@@ -12330,10 +11602,7 @@ NT_API nt_params nt_freeze(nt_tape *t, nt_params params, const void *const *poin
     uint64_t serial = t ? t->serial : 0;
     if (!t || t->sticky || !nti_compile_valid(t, "nt_freeze", params, "parameter") || params.count < 1) return none;
     p.items = (nt_tensor **)nti_high(t, NTI_PLAIN, NTI_FOR_OBJECT, (size_t)params.count * sizeof *p.items), p.count = params.count;
-    if (!p.items) {
-        nti_no_room(t, "nt_freeze");
-        return none;
-    }
+    if (!p.items) { nti_no_room(t, "nt_freeze"); return none; }
     for (int k = 0; k < params.count && !t->sticky; k++)
         p.items[k] = nti_freeze_one(params.items[k], pointers != NULL, pointers ? pointers[k] : nt_data(params.items[k]));
     if (!t->sticky) return p;
@@ -12417,31 +11686,30 @@ NT_API int nt_version(void) { return NT_VERSION; }
 #endif
 
 NT_API const char *nt_config_string(void) {
-    return "nttrain " NTI_STRING(NT_VERSION_MAJOR) "." NTI_STRING(NT_VERSION_MINOR) "." NTI_STRING(
-        NT_VERSION_PATCH) ", " NTI_COMPILER
+    return "nttrain " NTI_STRING(NT_VERSION_MAJOR) "." NTI_STRING(NT_VERSION_MINOR) "." NTI_STRING(NT_VERSION_PATCH) ", " NTI_COMPILER
 #if defined(__cplusplus)
-                          ", C++"
+           ", C++"
 #else
-                          ", C"
+           ", C"
 #endif
 #if NTI_DISPATCH
-                          ", baseline avx2 avx512"
+           ", baseline avx2 avx512"
 #elif NTI_BASE_BYTES
-                          ", baseline"
+           ", baseline"
 #else
-                          ", portable"
+           ", portable"
 #endif
 #if defined(NTTRAIN_NO_STDIO)
-                          ", no stdio"
+           ", no stdio"
 #endif
 #if defined(NTTRAIN_NO_MALLOC)
-                          ", no malloc"
+           ", no malloc"
 #endif
 #if defined(NTTRAIN_NO_FILES)
-                          ", no files"
+           ", no files"
 #endif
 #if defined(NTTRAIN_DEBUG)
-                          ", debug"
+           ", debug"
 #endif
         ;
 }
@@ -12490,10 +11758,7 @@ static void nti_print_values(const nt_tensor *x, const char *data) {
 }
 
 NT_API void nt_print(nt_tensor *x) {
-    if (!x) {
-        fputs("NULL\n", stdout);
-        return;
-    }
+    if (!x) { fputs("NULL\n", stdout); return; }
     nt_tape *t = x->tape;
     char head[160];
     nti_text o = { head, sizeof head, 0, 0 };
@@ -12503,10 +11768,8 @@ NT_API void nt_print(nt_tensor *x) {
     nt_status status = data ? nt_eval(x, data) : nti_out_of_memory(t, "nt_print");
     fputs(head, stdout);
     fputs(" ", stdout);
-    if (status == NT_OK)
-        nti_print_values(x, data);
-    else
-        fputs(nt_error(t) ? nt_error(t) : nt_status_name(status), stdout);
+    if (status == NT_OK) nti_print_values(x, data);
+    else fputs(nt_error(t) ? nt_error(t) : nt_status_name(status), stdout);
     fputs("\n", stdout);
     nti_high_rewind(t, serial, 1);
 }
@@ -12520,12 +11783,12 @@ NT_API void nt_print(nt_tensor *x) {
 
 typedef struct nti_application { // what a leaf is given when it records itself
     int train;
-    nt_tensor *key; // NULL: none
+    nt_tensor *key;              // NULL: none
     const char *path;
 } nti_application;
 
 typedef struct nti_layer_row {
-    const char *name; // flax's, numbered within its scope: Dense_0
+    const char *name;            // flax's, numbered within its scope: Dense_0
     const char *param[NTI_LAYER_PARAMS];
     int (*shapes)(const nt_layer *l, const nt_tensor *x, nt_shape *shape); // parameters for inputs like x; 0 after an error. NULL: none
     nt_tensor *(*apply)(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a);
@@ -12533,23 +11796,23 @@ typedef struct nti_layer_row {
 
 struct nt_layer {
     nt_tape *tape;
-    const nti_layer_row *row; // NULL: a composite
+    const nti_layer_row *row;    // NULL: a composite
     nt_tensor *param[NTI_LAYER_PARAMS];
-    uint64_t initialised;          // serial of its newest parameter; 0: not yet
-    uint64_t touched;              // serial of the oldest thing that nt_init made for it: a rewind behind it ends all of them
+    uint64_t initialised;        // serial of its newest parameter; 0: not yet
+    uint64_t touched;            // serial of the oldest thing that nt_init made for it: a rewind behind it ends all of them
     uint8_t use[NTI_LAYER_PARAMS]; // which parameters there are
     nt_dtype dtype;
     int features;
-    double number; // rate, eps
+    double number;               // rate, eps
     nt_shape window;
     nt_conv_desc conv;
     nt_pool_desc pool;
     nt_init_desc init[NTI_LAYER_PARAMS];
     // the list of steps: a leaf has one, itself
     nt_layer **step;
-    const char **path; // of each step, made by nt_init
-    nt_tensor **list;  // parameters in order, made by nt_init
-    int *at;           // where each step's parameters begin in it
+    const char **path;           // of each step, made by nt_init
+    nt_tensor **list;            // parameters in order, made by nt_init
+    int *at;                     // where each step's parameters begin in it
     int steps, depth, params;
 };
 
@@ -12572,10 +11835,7 @@ enum {
 // Leaves ------------------------------------------------------------------------------------------------------------------
 
 static int nti_dense_shapes(const nt_layer *l, const nt_tensor *x, nt_shape *shape) {
-    if (x->rank < 1) {
-        nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_dense_layer: the input %v has no axis", x);
-        return 0;
-    }
+    if (x->rank < 1) { nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_dense_layer: the input %v has no axis", x); return 0; }
     shape[0].rank = 2, shape[0].size[0] = x->shape[x->rank - 1], shape[0].size[1] = l->features;
     shape[1].rank = 1, shape[1].size[0] = l->features;
     return 1;
@@ -12636,10 +11896,7 @@ static nt_tensor *nti_flatten_apply(const nt_layer *l, nt_tensor *x, nt_tensor *
 }
 
 static int nti_layer_norm_shapes(const nt_layer *l, const nt_tensor *x, nt_shape *shape) {
-    if (x->rank < 1) {
-        nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_layer_norm_layer: the input %v has no axis", x);
-        return 0;
-    }
+    if (x->rank < 1) { nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_layer_norm_layer: the input %v has no axis", x); return 0; }
     shape[0].rank = 1, shape[0].size[0] = x->shape[x->rank - 1];
     shape[1] = shape[0];
     return 1;
@@ -12787,10 +12044,7 @@ NT_API nt_layer *nt_serial_layer(nt_tape *t, int count, nt_layer *const *layers)
                        "nt_serial_layer: layer %d of %d is NULL; lists are counted, leave it out or use another layer there", k, count);
             return NULL;
         }
-        if (layers[k]->tape != t) {
-            nti_sticky(t, NT_ERROR_ARGUMENT, "nt_serial_layer: layer %d belongs to another tape", k);
-            return NULL;
-        }
+        if (layers[k]->tape != t) { nti_sticky(t, NT_ERROR_ARGUMENT, "nt_serial_layer: layer %d belongs to another tape", k); return NULL; }
         steps += layers[k]->steps;
     }
     nt_layer *l = nti_layer_new(t, "nt_serial_layer", -1, steps);
@@ -12822,10 +12076,8 @@ static int nti_is_marker(const nt_layer *l, int kind) { return l->row == &nti_la
 static int nti_enclosing(const nt_layer *net, int k) { // the marker that opens the scope of step k; -1: the outermost
     int open = 0;
     for (int j = k - 1; j >= 0; j--) {
-        if (nti_is_marker(net->step[j], NTI_LEAVE_RESIDUAL))
-            open++;
-        else if (nti_is_marker(net->step[j], NTI_ENTER_RESIDUAL) && open-- == 0)
-            return j;
+        if (nti_is_marker(net->step[j], NTI_LEAVE_RESIDUAL)) open++;
+        else if (nti_is_marker(net->step[j], NTI_ENTER_RESIDUAL) && open-- == 0) return j;
     }
     return -1;
 }
@@ -12901,14 +12153,8 @@ static nt_tensor *nti_apply_steps(const nt_layer *net, nt_tensor *x, const nt_ap
     if (!kept) return nti_record_memory(t, NTI_OP_ADD);
     for (int k = 0; k < net->steps && x; k++) {
         nt_layer *l = net->step[k];
-        if (nti_is_marker(l, NTI_ENTER_RESIDUAL)) {
-            kept[level++] = x;
-            continue;
-        }
-        if (nti_is_marker(l, NTI_LEAVE_RESIDUAL)) {
-            x = nt_add(kept[--level], x);
-            continue;
-        }
+        if (nti_is_marker(l, NTI_ENTER_RESIDUAL)) { kept[level++] = x; continue; }
+        if (nti_is_marker(l, NTI_LEAVE_RESIDUAL)) { x = nt_add(kept[--level], x); continue; }
         if (init && !nti_init_leaf(l, key, x, net->path[k])) return NULL;
         a.path = net->path[k];
         if (d->train && !a.key && nti_is_marker(l, NTI_DROPOUT)) {
@@ -12953,10 +12199,7 @@ NT_API nt_status nt_init(nt_layer *net, nt_key_value key, nt_tensor *x) {
     nt_apply_desc d;
     if (!net || !x || !nti_alive(x)) return net && net->tape->status != NT_OK ? net->tape->status : NT_ERROR_ARGUMENT;
     nt_tape *t = net->tape;
-    if (x->tape != t) {
-        nti_sticky(t, NT_ERROR_ARGUMENT, "nt_init: the input %v belongs to another tape", x);
-        return t->status;
-    }
+    if (x->tape != t) { nti_sticky(t, NT_ERROR_ARGUMENT, "nt_init: the input %v belongs to another tape", x); return t->status; }
     memset(&d, 0, sizeof d);
     if (!net->touched) net->touched = ++t->serial;
     for (int k = 0; k < net->steps; k++) {
@@ -12978,10 +12221,7 @@ NT_API nt_tensor *nt_apply(nt_layer *net, nt_tensor *x, const nt_apply_desc *des
     memset(&d, 0, sizeof d);
     if (desc) d = *desc;
     nt_tape *t = net->tape;
-    if (x->tape != t) {
-        nti_sticky(t, NT_ERROR_ARGUMENT, "nt_apply: the input %v belongs to another tape", x);
-        return NULL;
-    }
+    if (x->tape != t) { nti_sticky(t, NT_ERROR_ARGUMENT, "nt_apply: the input %v belongs to another tape", x); return NULL; }
     if (!net->initialised) {
         nti_sticky(t, NT_ERROR_STATE, "nt_apply: the layer has no parameters yet; nt_init(net, key, x) makes them");
         return NULL;
@@ -13030,8 +12270,8 @@ struct nt_optimizer {
     int kind, nesterov;
     double rate, momentum, b1, b2, eps, eps_root, decay;
     nt_decay_mask mask;
-    nt_multi_steps_desc multi; // k 0: updates are applied as soon as a gradient is whole
-    nti_slot *slots;           // newest first
+    nt_multi_steps_desc multi;   // k 0: updates are applied as soon as a gradient is whole
+    nti_slot *slots;             // newest first
     nt_tensor *counters, *numbers;
 };
 
@@ -13040,10 +12280,8 @@ static double nti_default(double x, double otherwise) { return x == 0 ? otherwis
 static nt_optimizer *nti_optimizer_new(nt_tape *t, const char *name, int kind) {
     if (!t || t->sticky) return NULL;
     nt_optimizer *o = (nt_optimizer *)nti_high(t, NTI_OPTIMIZER, NTI_FOR_OBJECT, sizeof *o);
-    if (!o)
-        nti_no_room(t, name);
-    else
-        o->tape = t, o->kind = kind;
+    if (!o) nti_no_room(t, name);
+    else o->tape = t, o->kind = kind;
     return o;
 }
 
@@ -13164,10 +12402,7 @@ static int nti_counters_of(nt_optimizer *o) {
     if (o->counters && o->numbers) return 1;
     o->counters = nt_variable(o->tape, NT_I64, nt_shape_make(1, &counters), NULL);
     o->numbers = nt_variable(o->tape, NT_F64, nt_shape_make(1, &numbers), NULL);
-    if (!o->counters || !o->numbers) {
-        o->counters = o->numbers = NULL;
-        return 0;
-    }
+    if (!o->counters || !o->numbers) { o->counters = o->numbers = NULL; return 0; }
     ((double *)nt_data(o->numbers))[NTI_RATE] = o->rate;
     return 1;
 }
@@ -13203,8 +12438,8 @@ typedef struct nti_recipe { // what a step is made of, while it is compiled
     nt_optimizer *optimizer;
     nt_tensor *loss, *weight;
     nt_params params, gradients;
-    nt_params effects; // of the micro-batch
-    nt_params updates; // of the update, where it is a program of its own
+    nt_params effects;           // of the micro-batch
+    nt_params updates;           // of the update, where it is a program of its own
 } nti_recipe;
 
 static nt_tensor *nti_check_finite(nt_tensor *x, double limit) { return nti_record_numbers(NTI_OP_CHECK_FINITE, x, &limit, 1); }
@@ -13226,10 +12461,8 @@ static int nti_record_skips(nti_recipe *r) {
     nt_tensor *sum = NULL;
     if (m->skip == NT_SKIP_LOSS) return 1;
     for (int k = 0; k < r->gradients.count; k++) {
-        if (m->skip == NT_SKIP_LARGE)
-            sum = nti_sum_of(sum, nt_sum(nt_cast(nt_square(r->gradients.items[k]), NT_F64)));
-        else
-            r->gradients.items[k] = nti_check_finite(r->gradients.items[k], HUGE_VAL);
+        if (m->skip == NT_SKIP_LARGE) sum = nti_sum_of(sum, nt_sum(nt_cast(nt_square(r->gradients.items[k]), NT_F64)));
+        else r->gradients.items[k] = nti_check_finite(r->gradients.items[k], HUGE_VAL);
         if (!r->gradients.items[k]) return 0;
     }
     if (!sum) return m->skip != NT_SKIP_LARGE;
@@ -13248,12 +12481,8 @@ static int nti_record_effects(nti_recipe *r) { // 0 after an error
     if (!r->effects.items || !r->updates.items || !nti_record_skips(r)) return 0;
     for (int k = 0; k < n; k++) {
         nti_slot *s = nti_slot_of(o, r->params.items[k]);
-        if (!s) {
-            nti_no_room(o->tape, r->name);
-            return 0;
-        }
-        if (!o->multi.k)
-            r->effects.items[k] = nti_record_update(o, s, r->gradients.items[k]);
+        if (!s) { nti_no_room(o->tape, r->name); return 0; }
+        if (!o->multi.k) r->effects.items[k] = nti_record_update(o, s, r->gradients.items[k]);
         else {
             nt_tensor *in[2];
             int64_t mode = o->multi.optax_exact && !o->multi.sum;
@@ -13287,10 +12516,7 @@ static nt_program *nti_compile_recipe(nti_recipe *r, const nt_compile_desc *desc
     job.name = r->name, job.desc = desc, job.outputs = nti_list(outputs, n), job.effects = r->effects;
     if (r->weight && !(outputs[n - 1] = nti_check_finite(r->weight, HUGE_VAL))) return NULL; // a skip condition may ride on it
     nti_step *s = nti_step_new(r);
-    if (!s) {
-        nti_out_of_memory(t, r->name);
-        return NULL;
-    }
+    if (!s) { nti_out_of_memory(t, r->name); return NULL; }
     nt_program *p = nti_compile(t, &job);
     if (!p) return NULL;
     p->step = s;
@@ -13334,10 +12560,8 @@ static int nti_step_valid(const nti_recipe *r) {
         if (!p || !nti_alive(p)) return 0;
         if (p->tape != t || nti_n(p)->op != NTI_OP_VARIABLE)
             nti_fail(t, NT_ERROR_ARGUMENT, "%s: params[%d], %v, is not a variable of this tape", r->name, k, p);
-        else if (nti_n(p)->frozen)
-            nti_fail(t, NT_ERROR_ARGUMENT, "%s: params[%d], %v, is frozen", r->name, k, p);
-        else if (!nti_is_float(p->dtype))
-            nti_fail(t, NT_ERROR_DTYPE, "%s: params[%d], %v, is not f32 or f64", r->name, k, p);
+        else if (nti_n(p)->frozen) nti_fail(t, NT_ERROR_ARGUMENT, "%s: params[%d], %v, is frozen", r->name, k, p);
+        else if (!nti_is_float(p->dtype)) nti_fail(t, NT_ERROR_DTYPE, "%s: params[%d], %v, is not f32 or f64", r->name, k, p);
         else {
             int twice = 0;
             for (int j = 0; j < k; j++) twice |= r->params.items[j] == p;
@@ -13395,10 +12619,7 @@ NT_API nt_program *nt_compile_step(nt_tensor *loss, nt_optimizer *optimizer, con
     if (!desc) desc = &none;
     nt_tape *t = loss->tape;
     r.name = "nt_compile_step", r.optimizer = optimizer, r.loss = loss;
-    if (optimizer->tape != t) {
-        nti_fail(t, NT_ERROR_ARGUMENT, "nt_compile_step: loss and optimizer belong to two tapes");
-        return NULL;
-    }
+    if (optimizer->tape != t) { nti_fail(t, NT_ERROR_ARGUMENT, "nt_compile_step: loss and optimizer belong to two tapes"); return NULL; }
     if (!nti_is_float(loss->dtype) || nt_size(loss) != 1) {
         nti_fail(t, NT_ERROR_SHAPE, "nt_compile_step: the loss %v is not one f32 or f64 number; take nt_mean of it", loss);
         return NULL;
@@ -13408,8 +12629,7 @@ NT_API nt_program *nt_compile_step(nt_tensor *loss, nt_optimizer *optimizer, con
     r.params = nti_trained(loss, desc->params);
     nt_program *p = NULL;
     uint8_t *reached = NULL;
-    if (!r.params.items)
-        nti_out_of_memory(t, r.name);
+    if (!r.params.items) nti_out_of_memory(t, r.name);
     else if (!r.params.count)
         nti_fail(
             t, NT_ERROR_ARGUMENT,
@@ -13421,10 +12641,8 @@ NT_API nt_program *nt_compile_step(nt_tensor *loss, nt_optimizer *optimizer, con
             for (int k = 0; reached && k < r.params.count; k++) reached[k] = r.gradients.items[k] != NULL;
             r.loss = nti_check_finite(loss, HUGE_VAL);
             r.gradients = nti_finish_list(t, r.gradients, r.params);
-            if (reached && r.loss && r.gradients.count)
-                p = nti_compile_recipe(&r, desc);
-            else if (!t->sticky)
-                nti_out_of_memory(t, r.name);
+            if (reached && r.loss && r.gradients.count) p = nti_compile_recipe(&r, desc);
+            else if (!t->sticky) nti_out_of_memory(t, r.name);
         }
         if (p) nti_report_unreached(p, &r, reached);
     }
@@ -13514,8 +12732,7 @@ static nt_status nti_step_update(nt_program *p) { // the end of a window
     if (status == NT_OK) {
         s->counter[NTI_COUNT_UPDATES]++, s->event = NT_UPDATED;
         s->number[NTI_WINDOW_LOSS] = s->number[NTI_LOSS_SUM] / sum;
-    } else if (status == NT_NONFINITE)
-        status = nti_step_skip(p, "the window's gradient is not finite and was discarded");
+    } else if (status == NT_NONFINITE) status = nti_step_skip(p, "the window's gradient is not finite and was discarded");
     nti_window_empty(s);
     return status;
 }
@@ -13601,13 +12818,13 @@ static void *nti_file_memory(nt_tape *t, const char *name, size_t bytes) {
     return p;
 }
 
-#define NTI_HEADER_MAX 100000000 // bytes of a header, as in the reference implementation of safetensors
+#define NTI_HEADER_MAX 100000000       // bytes of a header, as in the reference implementation of safetensors
 
 // Their names in safetensors and in .npy, which knows no bf16.
-static const char nti_file_dtypes[NT_DTYPE_COUNT][2][5] = { { "F32", "f4" },  { "F64", "f8" }, { "I32", "i4" }, { "U32", "u4" },
-                                                            { "BOOL", "b1" }, { "F16", "f2" }, { "BF16", "" },  { "I8", "i1" },
-                                                            { "U8", "u1" },   { "I16", "i2" }, { "U16", "u2" }, { "I64", "i8" },
-                                                            { "U64", "u8" } };
+static const char nti_file_dtypes[NT_DTYPE_COUNT][2][5] = {
+    { "F32", "f4" }, { "F64", "f8" }, { "I32", "i4" }, { "U32", "u4" }, { "BOOL", "b1" }, { "F16", "f2" }, { "BF16", "" },
+    { "I8", "i1" }, { "U8", "u1" }, { "I16", "i2" }, { "U16", "u2" }, { "I64", "i8" }, { "U64", "u8" }
+};
 
 static int nti_big_endian(void) {
     const uint16_t one = 1;
@@ -13640,15 +12857,15 @@ static uint32_t nti_crc32(uint32_t crc, const void *data, size_t n) {
     const unsigned char *p = (const unsigned char *)data;
     crc = ~crc;
     if (n >= 512) {
-        uint32_t after[8][16]; // the effect of a half byte that k others follow
+        uint32_t after[8][16];                                       // the effect of a half byte that k others follow
         for (int i = 0; i < 16; i++) after[0][i] = table[i];
         for (int k = 1; k < 8; k++) {
             for (int i = 0; i < 16; i++) after[k][i] = after[k - 1][i] >> 4 ^ table[after[k - 1][i] & 15];
         }
         for (; n >= 4; n -= 4, p += 4) {
             uint32_t x = crc ^ (uint32_t)nti_get_le(p, 4);
-            crc = after[7][x & 15] ^ after[6][x >> 4 & 15] ^ after[5][x >> 8 & 15] ^ after[4][x >> 12 & 15] ^ after[3][x >> 16 & 15] ^
-                  after[2][x >> 20 & 15] ^ after[1][x >> 24 & 15] ^ after[0][x >> 28];
+            crc = after[7][x & 15] ^ after[6][x >> 4 & 15] ^ after[5][x >> 8 & 15] ^ after[4][x >> 12 & 15] ^
+                  after[3][x >> 16 & 15] ^ after[2][x >> 20 & 15] ^ after[1][x >> 24 & 15] ^ after[0][x >> 28];
         }
     }
     for (; n > 0; n--) {
@@ -13660,11 +12877,7 @@ static uint32_t nti_crc32(uint32_t crc, const void *data, size_t n) {
 }
 
 // Text from a file or for one: valid UTF-8 without zero bytes. `out` may be NULL (to count); length may pass size, then the text is cut.
-typedef struct nti_utf8 {
-    char *out;
-    size_t size, length;
-    unsigned char left, low, high;
-} nti_utf8;
+typedef struct nti_utf8 { char *out; size_t size, length; unsigned char left, low, high; } nti_utf8;
 
 static int nti_utf8_put(nti_utf8 *s, int c) {
     if (s->left > 0) {
@@ -13675,8 +12888,8 @@ static int nti_utf8_put(nti_utf8 *s, int c) {
     } else if (c >= 0x80) {
         if (c < 0xc2 || c > 0xf4) return 0;
         s->left = (unsigned char)(1 + (c >= 0xe0) + (c >= 0xf0));
-        s->low = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80;  // no overlong forms,
-        s->high = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf; // no surrogates, nothing past U+10FFFF
+        s->low = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80;         // no overlong forms,
+        s->high = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;        // no surrogates, nothing past U+10FFFF
     } else if (c <= 0) {
         return 0;
     }
@@ -13711,7 +12924,7 @@ NT_API nt_io nt_io_memory(const void *data, size_t bytes) {
     nt_io io;
     memset(&io, 0, sizeof io);
     io.read = nti_memory_read;
-    io.user = (void *)(uintptr_t)data; // never written: there is no write function
+    io.user = (void *)(uintptr_t)data;                               // never written: there is no write function
     io.size = data ? bytes : 0;
     io.name = "memory";
     return io;
@@ -13729,7 +12942,7 @@ NT_API nt_io nt_io_buffer(nt_buffer *buffer) {
 static int nti_io_close(nt_io *io) { return !io->close || io->close(io->user); }
 
 #ifndef NTTRAIN_NO_STDIO
-#ifdef _WIN32 // long has 32 bits there
+#ifdef _WIN32                                                        // long has 32 bits there
 #define NTI_FSEEK(f, offset, whence) _fseeki64(f, (long long)(offset), whence)
 #define NTI_FTELL(f) _ftelli64(f)
 #define NTI_FSEEK_MAX INT64_MAX
@@ -13767,10 +12980,8 @@ NT_API nt_io nt_io_open(nt_tape *t, const char *path, const char *mode) {
         return io;
     }
     int64_t size = NTI_FSEEK(f, 0, SEEK_END) == 0 ? (int64_t)NTI_FTELL(f) : -1;
-    if (size < 0)
-        nti_fail(t, NT_ERROR_FILE, "%s: is not a file that can be searched", path);
-    else
-        io.read = nti_stdio_read;
+    if (size < 0) nti_fail(t, NT_ERROR_FILE, "%s: is not a file that can be searched", path);
+    else io.read = nti_stdio_read;
     io.size = size < 0 ? 0 : (uint64_t)size;
     return io;
 }
@@ -13779,32 +12990,32 @@ NT_API nt_io nt_io_open(nt_tape *t, const char *path, const char *mode) {
 // ---- the reader: raw bytes --------------------------------------------------------------------------------------------
 
 typedef struct nti_file_item {
-    nt_file_entry entry;                                    // first, so that the public pointer leads back here
-    uint64_t offset, length;                                // where it lies in the file; of a zip's member: as stored there
-    uint64_t size;                                          // bytes when inflated, .npy header included
-    uint32_t crc, header;                                   // header: bytes of .npy header before the data
-    unsigned char checked, deflated, swapped, fortran, npy; // checked: has a CRC; npy: begins with an .npy header
+    nt_file_entry entry;                 // first, so that the public pointer leads back here
+    uint64_t offset, length;             // where it lies in the file; of a zip's member: as stored there
+    uint64_t size;                       // bytes when inflated, .npy header included
+    uint32_t crc, header;                // header: bytes of .npy header before the data
+    unsigned char checked, deflated, swapped, fortran, npy;   // checked: has a CRC; npy: begins with an .npy header
 } nti_file_item;
 
 struct nti_inflate;
 struct nt_file {
     nt_tape *tape;
     nt_io io;
-    nti_file_item *items; // NULL while counting; after it in the same block: order, names
-    uint32_t *order;      // indices of items, sorted by name
+    nti_file_item *items;                // NULL while counting; after it in the same block: order, names
+    uint32_t *order;                     // indices of items, sorted by name
     char *names;
     int count, capacity;
     size_t name_bytes, name_capacity, table_bytes;
 
-    uint64_t at, end;            // raw: what of the range is not in the buffer yet
-    size_t next, filled;         // raw: what of the buffer is not used yet
-    struct nti_inflate *inflate; // source: not NULL if deflated
-    int checked;                 // source: count the CRC
-    uint32_t crc;                // source: of all bytes that went through
-    int look;                    // scan: the next byte, -1 at the end of the header
-    uint64_t left, scanned;      // scan: bytes of the header after `look`, bytes taken so far
+    uint64_t at, end;                    // raw: what of the range is not in the buffer yet
+    size_t next, filled;                 // raw: what of the buffer is not used yet
+    struct nti_inflate *inflate;         // source: not NULL if deflated
+    int checked;                         // source: count the CRC
+    uint32_t crc;                        // source: of all bytes that went through
+    int look;                            // scan: the next byte, -1 at the end of the header
+    uint64_t left, scanned;              // scan: bytes of the header after `look`, bytes taken so far
     unsigned char raw[512];
-    uint64_t chunk[128], cast[128]; // elements on their way
+    uint64_t chunk[128], cast[128];      // elements on their way
 };
 
 static int nti_file_bad(nt_file *f, const char *what) {
@@ -13854,17 +13065,17 @@ static int nti_raw_read(nt_file *f, void *out, size_t bytes) {
 
 #define NTI_FAST_BITS 9
 typedef struct nti_huffman {
-    uint16_t fast[1 << NTI_FAST_BITS]; // by the next bits: length << 9 | symbol, 0 for longer codes
-    uint16_t count[16], symbol[288];   // codes of each length; their symbols in order of code
+    uint16_t fast[1 << NTI_FAST_BITS];   // by the next bits: length << 9 | symbol, 0 for longer codes
+    uint16_t count[16], symbol[288];     // codes of each length; their symbols in order of code
 } nti_huffman;
 
 typedef struct nti_inflate {
     nti_huffman literals, distances;
-    uint32_t bits;          // bits read ahead, the next one lowest
-    int have;               // how many
-    int last, coded;        // this is the last block; inside a block of codes
-    uint32_t run, distance; // bytes still to come of a match, or (distance 0) of a stored block
-    uint64_t at;            // bytes made so far
+    uint32_t bits;                       // bits read ahead, the next one lowest
+    int have;                            // how many
+    int last, coded;                     // this is the last block; inside a block of codes
+    uint32_t run, distance;              // bytes still to come of a match, or (distance 0) of a stored block
+    uint64_t at;                         // bytes made so far
     unsigned char window[32768];
 } nti_inflate;
 
@@ -13877,11 +13088,11 @@ static int nti_huffman_build(nti_huffman *h, const uint8_t *lengths, int n) {
     place[1] = 0;
     for (int length = 1; length <= 15; length++) {
         room = 2 * room - h->count[length];
-        if (room < 0) return 0; // more codes than there are
+        if (room < 0) return 0;                                      // more codes than there are
         if (h->count[length]) longest = length;
         place[length + 1] = (uint16_t)(place[length] + h->count[length]);
     }
-    if (room > 0 && longest > 1) return 0; // only a single code may leave some unused
+    if (room > 0 && longest > 1) return 0;                           // only a single code may leave some unused
     for (int i = 0; i < n; i++) {
         if (lengths[i]) h->symbol[place[lengths[i]]++] = (uint16_t)i;
     }
@@ -13904,7 +13115,7 @@ static void nti_inflate_need(nt_file *f, nti_inflate *z, int n) {
     }
 }
 
-static int nti_inflate_bits(nt_file *f, nti_inflate *z, int n) { // -1: there are no more
+static int nti_inflate_bits(nt_file *f, nti_inflate *z, int n) {     // -1: there are no more
     nti_inflate_need(f, z, n);
     if (z->have < n) return -1;
     int v = (int)(z->bits & ((1u << n) - 1u));
@@ -13913,7 +13124,7 @@ static int nti_inflate_bits(nt_file *f, nti_inflate *z, int n) { // -1: there ar
     return v;
 }
 
-static int nti_inflate_symbol(nt_file *f, nti_inflate *z, const nti_huffman *h) { // -1: no such code
+static int nti_inflate_symbol(nt_file *f, nti_inflate *z, const nti_huffman *h) {   // -1: no such code
     nti_inflate_need(f, z, 15);
     int entry = h->fast[z->bits & ((1u << NTI_FAST_BITS) - 1u)], length = entry >> 9, symbol = entry & 511;
     if (length == 0) {
@@ -13972,7 +13183,7 @@ static int nti_inflate_fixed(nti_inflate *z) {
     memset(lengths + 256, 7, 24);
     memset(lengths + 280, 8, 8);
     int ok = nti_huffman_build(&z->literals, lengths, 288);
-    memset(lengths, 5, 32); // 30 and 31 complete the code and are refused where they are used
+    memset(lengths, 5, 32);                                          // 30 and 31 complete the code and are refused where they are used
     return ok && nti_huffman_build(&z->distances, lengths, 32);
 }
 
@@ -14017,7 +13228,7 @@ static int nti_inflate_read(nt_file *f, void *out, size_t bytes) {
     nti_inflate *z = f->inflate;
     unsigned char *p = (unsigned char *)out;
     while (bytes > 0) {
-        int c = 256; // a byte, 256: none yet, -1: damaged
+        int c = 256;                                                 // a byte, 256: none yet, -1: damaged
         if (z->run > 0 && z->distance > 0) {
             for (; z->run > 0 && bytes > 0; z->run--, bytes--, z->at++) {
                 *p++ = z->window[z->at & 32767] = z->window[(z->at - z->distance) & 32767];
@@ -14084,10 +13295,8 @@ static void nti_scan_next(nt_file *f) {
     if (f->left == 0) return;
     f->left--;
     f->scanned++;
-    if (nti_source_read(f, &c, 1))
-        f->look = c;
-    else
-        f->left = 0;
+    if (nti_source_read(f, &c, 1)) f->look = c;
+    else f->left = 0;
 }
 
 static void nti_scan_begin(nt_file *f, uint64_t length) {
@@ -14100,7 +13309,7 @@ static void nti_scan_space(nt_file *f) {
     while (f->look == ' ' || f->look == '\n' || f->look == '\t' || f->look == '\r') nti_scan_next(f);
 }
 
-static int nti_scan_is(nt_file *f, int c) { // takes c if it comes next
+static int nti_scan_is(nt_file *f, int c) {                          // takes c if it comes next
     nti_scan_space(f);
     if (f->look != c) return 0;
     nti_scan_next(f);
@@ -14138,17 +13347,14 @@ static int nti_scan_hex4(nt_file *f) {
     int v = 0;
     for (int i = 0; i < 4; i++, nti_scan_next(f)) {
         int c = f->look, letter = c | 32;
-        if (c >= '0' && c <= '9')
-            v = v << 4 | (c - '0');
-        else if (letter >= 'a' && letter <= 'f')
-            v = v << 4 | (letter - 'a' + 10);
-        else
-            return -1;
+        if (c >= '0' && c <= '9') v = v << 4 | (c - '0');
+        else if (letter >= 'a' && letter <= 'f') v = v << 4 | (letter - 'a' + 10);
+        else return -1;
     }
     return v;
 }
 
-static int nti_scan_unicode(nt_file *f, nti_utf8 *s) { // after \u
+static int nti_scan_unicode(nt_file *f, nti_utf8 *s) {               // after \u
     int c = nti_scan_hex4(f);
     if (c >= 0xd800 && c < 0xdc00) {
         if (f->look != '\\') return 0;
@@ -14161,12 +13367,12 @@ static int nti_scan_unicode(nt_file *f, nti_utf8 *s) { // after \u
     }
     if (c < 0x80) return nti_utf8_put(s, c);
     int bytes = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    int ok = nti_utf8_put(s, (0xf00 >> bytes & 0xff) | c >> (6 * (bytes - 1))); // a lone low surrogate is refused there
+    int ok = nti_utf8_put(s, (0xf00 >> bytes & 0xff) | c >> (6 * (bytes - 1)));    // a lone low surrogate is refused there
     for (int i = bytes - 2; i >= 0; i--) ok = ok && nti_utf8_put(s, 0x80 | (c >> (6 * i) & 0x3f));
     return ok;
 }
 
-static int nti_scan_escape(nt_file *f, nti_utf8 *s) { // after the backslash
+static int nti_scan_escape(nt_file *f, nti_utf8 *s) {                // after the backslash
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     int c = f->look;
     nti_scan_next(f);
@@ -14183,10 +13389,8 @@ static int nti_scan_string(nt_file *f, int quote, nti_utf8 *s) {
     while (f->look != quote) {
         int c = f->look, ok;
         if (c >= 0) nti_scan_next(f);
-        if (c == '\\' && quote == '"')
-            ok = nti_scan_escape(f, s);
-        else
-            ok = c >= 0x20 && c != '\\' && nti_utf8_put(s, c);
+        if (c == '\\' && quote == '"') ok = nti_scan_escape(f, s);
+        else ok = c >= 0x20 && c != '\\' && nti_utf8_put(s, c);
         if (!ok) return nti_scan_bad(f, "bad character in a string");
     }
     if (s->left > 0) return nti_scan_bad(f, "bad character in a string");
@@ -14248,7 +13452,7 @@ static int nti_file_table(nt_file *f) {
     size_t each = sizeof(nti_file_item) + sizeof(uint32_t), n = (size_t)f->count;
     if (n > (SIZE_MAX / 2 - f->name_bytes - 16) / each) return nti_file_bad(f, "has too many arrays");
     f->capacity = f->count;
-    f->name_capacity = f->name_bytes + 16; // room for __metadata__, read where a name would go
+    f->name_capacity = f->name_bytes + 16;                           // room for __metadata__, read where a name would go
     f->table_bytes = n * each + f->name_capacity;
     f->items = (nti_file_item *)nti_file_memory(f->tape, f->io.name, f->table_bytes);
     if (!f->items) return 0;
@@ -14312,7 +13516,7 @@ static uint64_t nti_shape_bytes(const nt_shape *shape, nt_dtype dtype) {
     return (uint64_t)nti_count(shape->rank, shape->size) * nt_dtype_size(dtype);
 }
 
-static int nti_file_fits(nti_file_item *item, uint64_t bytes) { // 1 if these are the bytes of an array of the item's shape and dtype
+static int nti_file_fits(nti_file_item *item, uint64_t bytes) {      // 1 if these are the bytes of an array of the item's shape and dtype
     nt_file_entry *entry = &item->entry;
     entry->bytes = bytes;
     return nti_shape_valid(&entry->shape, entry->dtype) && nti_shape_bytes(&entry->shape, entry->dtype) == bytes;
@@ -14320,7 +13524,7 @@ static int nti_file_fits(nti_file_item *item, uint64_t bytes) { // 1 if these ar
 
 // ---- the reader: safetensors ------------------------------------------------------------------------------------------
 
-static int nti_safetensors_metadata(nt_file *f) { // strings to strings, checked and passed over
+static int nti_safetensors_metadata(nt_file *f) {                    // strings to strings, checked and passed over
     nti_utf8 s;
     if (!nti_scan_expect(f, '{')) return 0;
     if (nti_scan_is(f, '}')) return 1;
@@ -14341,7 +13545,7 @@ static int nti_safetensors_dtype(nt_file *f, nt_dtype *dtype) {
     for (int i = 0; i < (int)NT_DTYPE_COUNT; i++) {
         if (nti_utf8_is(&s, nti_file_dtypes[i][0])) *dtype = (nt_dtype)i;
     }
-    return 1; // another one stays NT_DTYPE_COUNT
+    return 1;                                                        // another one stays NT_DTYPE_COUNT
 }
 
 static int nti_safetensors_fields(nt_file *f, nti_file_item *item, nt_shape *offsets) {
@@ -14411,7 +13615,7 @@ static int nti_safetensors_open(nt_file *f, uint64_t length) {
 
 // ---- the reader: .npy -------------------------------------------------------------------------------------------------
 
-static void nti_npy_descr(nti_file_item *item, const char *descr) { // such as <f4; another one leaves the item unreadable
+static void nti_npy_descr(nti_file_item *item, const char *descr) {  // such as <f4; another one leaves the item unreadable
     int order = descr[0];
     for (int i = 0; i < (int)NT_DTYPE_COUNT; i++) {
         const char *code = nti_file_dtypes[i][1];
@@ -14493,15 +13697,13 @@ static int nti_npy_open(nt_file *f) {
 
 // ---- the reader: zip --------------------------------------------------------------------------------------------------
 
-static int nti_raw_at(nt_file *f, uint64_t offset, void *out, size_t bytes) { // anywhere in the file
+static int nti_raw_at(nt_file *f, uint64_t offset, void *out, size_t bytes) {       // anywhere in the file
     if (offset > f->io.size || bytes > f->io.size - offset) return nti_file_bad(f, "ends too early");
     nti_raw_begin(f, offset, offset + bytes);
     return nti_raw_read(f, out, bytes);
 }
 
-typedef struct nti_zip {
-    uint64_t from, to, count;
-} nti_zip; // the central directory: where, and how many members
+typedef struct nti_zip { uint64_t from, to, count; } nti_zip;        // the central directory: where, and how many members
 
 // The record at the end of the file (a comment may follow it), or its 64-bit form before it.
 static int nti_zip_end(nt_file *f, nti_zip *zip) {
@@ -14562,7 +13764,7 @@ static int nti_zip_name(nt_file *f, nti_utf8 *s, uint64_t length, int *npy) {
         tail = tail << 8 | c;
     }
     if (s->left > 0) return nti_file_bad(f, "has a name that is not UTF-8");
-    *npy = length >= 4 && tail == 0x2e6e7079; // ".npy"
+    *npy = length >= 4 && tail == 0x2e6e7079;                        // ".npy"
     if (*npy) s->length -= 4;
     return 1;
 }
@@ -14585,7 +13787,7 @@ static int nti_zip_member(nt_file *f) {
     uint64_t encrypted = nti_get_le(h + 8, 2) & 1, method = nti_get_le(h + 10, 2);
     item->crc = (uint32_t)nti_get_le(h + 16, 4);
     item->checked = 1;
-    if (encrypted || (method != 0 && method != 8)) return 1; // listed, not readable
+    if (encrypted || (method != 0 && method != 8)) return 1;         // listed, not readable
     item->deflated = method == 8;
     if (item->deflated ? item->size / 1032 > item->length : item->size != item->length) return nti_file_bad(f, "has a size that cannot be");
     item->npy = (unsigned char)npy;
@@ -14653,7 +13855,7 @@ NT_API nt_file *nt_file_open_io(nt_tape *t, nt_io io) {
         nt_file_close(f);
         return NULL;
     }
-    f->io.name = "the file"; // the caller's name may go away now
+    f->io.name = "the file";                                         // the caller's name may go away now
     return f;
 }
 
@@ -14682,10 +13884,8 @@ NT_API const nt_file_entry *nt_file_find(const nt_file *file, const char *name) 
         const nt_file_entry *entry = &file->items[file->order[middle]].entry;
         int order = strcmp(name, entry->name);
         if (order == 0) return entry;
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
+        if (order < 0) high = middle;
+        else low = middle + 1;
     }
     return NULL;
 }
@@ -14727,7 +13927,7 @@ static int nti_elements_convert(nt_file *f, const nti_file_item *item, unsigned 
 static int nti_elements_read(nt_file *f, const nti_file_item *item, int64_t first, int64_t count, void *out, nt_dtype as) {
     size_t size = nt_dtype_size(item->entry.dtype), n = (size_t)count;
     uint64_t skip = item->header + (uint64_t)first * size;
-    int jump = !item->deflated && ((uint64_t)count * size != item->entry.bytes || !item->checked); // a CRC needs all bytes
+    int jump = !item->deflated && ((uint64_t)count * size != item->entry.bytes || !item->checked);   // a CRC needs all bytes
     if (!nti_source_begin(f, item, jump ? skip : 0)) return 0;
     if (!jump && !nti_source_skip(f, skip)) return 0;
     if (item->fortran || as != item->entry.dtype) {
@@ -14782,17 +13982,15 @@ NT_API const void *nt_file_in_place(const nt_file *file, const nt_file_entry *en
 
 typedef struct nti_writer {
     nt_io io;
-    uint64_t at;         // bytes so far
-    uint32_t crc;        // of them, if measuring
-    int measure, failed; // measure: nothing is written
+    uint64_t at;                         // bytes so far
+    uint32_t crc;                        // of them, if measuring
+    int measure, failed;                 // measure: nothing is written
 } nti_writer;
 
 static void nti_out(nti_writer *w, const void *data, size_t bytes) {
     if (bytes == 0 || w->failed) return;
-    if (w->measure)
-        w->crc = nti_crc32(w->crc, data, bytes);
-    else
-        w->failed = !w->io.write(w->io.user, data, bytes);
+    if (w->measure) w->crc = nti_crc32(w->crc, data, bytes);
+    else w->failed = !w->io.write(w->io.user, data, bytes);
     w->at += bytes;
 }
 
@@ -14970,7 +14168,7 @@ static void nti_out_npy(nti_writer *w, const nt_file_data *a) {
     memset(&measure, 0, sizeof measure);
     measure.measure = 1;
     nti_out_npy_dictionary(&measure, a);
-    size_t pad = (size_t)((0 - measure.at - 11) & 63); // data at a multiple of 64, as numpy does
+    size_t pad = (size_t)((0 - measure.at - 11) & 63);               // data at a multiple of 64, as numpy does
     nti_out(w, "\x93NUMPY\1\0", 8);
     nti_out_le(w, measure.at + pad + 1, 2);
     nti_out_npy_dictionary(w, a);
@@ -14993,13 +14191,10 @@ NT_API nt_status nt_npy_write(nt_tape *t, nt_io io, nt_dtype dtype, nt_shape sha
 }
 
 #ifndef NTI_ZIP64_FROM
-#define NTI_ZIP64_FROM 0xffffffffu // sizes and offsets from here on take zip64 fields; tests lower it
+#define NTI_ZIP64_FROM 0xffffffffu       // sizes and offsets from here on take zip64 fields; tests lower it
 #endif
 
-typedef struct nti_zip_part {
-    uint64_t size, offset;
-    uint32_t crc;
-} nti_zip_part;
+typedef struct nti_zip_part { uint64_t size, offset; uint32_t crc; } nti_zip_part;
 
 // A record of a zip: values and how many bytes each takes.
 static void nti_out_record(nti_writer *w, const char *sizes, const uint64_t *values) {
@@ -15011,11 +14206,11 @@ static void nti_out_zip_header(nti_writer *w, const nti_zip_part *part, const ch
     int big = part->size >= NTI_ZIP64_FROM || (central && part->offset >= NTI_ZIP64_FROM);
     uint64_t size = big ? 0xffffffff : part->size, offset = big ? 0xffffffff : part->offset, extra = big ? (central ? 24 : 16) : 0;
     uint64_t signature = central ? 0x02014b50 : 0x04034b50, version = big ? 45 : 20;
-    const uint64_t start[2] = { signature, 45 };        // made by version 4.5, in the directory only
-    const uint64_t fields[9] = { version,    0x0800, 0, // version needed, names are UTF-8, stored
-                                 0x00210000,            // 1980-01-01: the same arrays give the same bytes
-                                 part->crc,  size,   size, strlen(name) + 4, big ? extra + 4 : 0 };
-    const uint64_t more[3] = { 0, 0, offset }; // no comment, first disk, no attributes
+    const uint64_t start[2] = { signature, 45 };                                        // made by version 4.5, in the directory only
+    const uint64_t fields[9] = { version, 0x0800, 0,                                    // version needed, names are UTF-8, stored
+                                 0x00210000,                                            // 1980-01-01: the same arrays give the same bytes
+                                 part->crc, size, size, strlen(name) + 4, big ? extra + 4 : 0 };
+    const uint64_t more[3] = { 0, 0, offset };                                          // no comment, first disk, no attributes
     const uint64_t wide[5] = { 1, extra, part->size, part->size, part->offset };
     nti_out_record(w, central ? "42" : "4", start);
     nti_out_record(w, "222444422", fields);
