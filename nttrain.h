@@ -1405,6 +1405,7 @@ typedef struct nti_row {
     nt_tensor *(*partial)(nt_tensor *y, nt_tensor **x, int k);         // elementwise: dy/dx_k; NULL result: zero
     nt_tensor *(*jvp)(nt_tensor *y, nt_tensor **x, nt_tensor **t);     // t[k] NULL: zero; NULL result: zero
     nt_tensor *(*vjp)(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k);
+    // (the batching rule, vmap, has its place here)
     nt_tensor *(*decompose)(nt_tensor *y, nt_tensor **x);              // the same value out of simpler operations
     nt_tensor *(*sample)(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed); // tests: the operation on random operands
 } nti_row;
