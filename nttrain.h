@@ -13942,12 +13942,12 @@ static int nti_elements_read(nt_file *f, const nti_file_item *item, int64_t firs
 }
 
 static nt_status nti_file_refuse(nt_file *f, nt_status status, const nt_file_entry *entry, const char *why) {
-    return nti_fail(f->tape, status, "nt_file_read: '%s' %s", entry ? entry->name : "(none)", why);
+    return nti_fail(f->tape, status, "nt_file_read: '%s' %s", entry->name, why);
 }
 
 NT_API nt_status nt_file_read_range(nt_file *file, const nt_file_entry *entry, int64_t first, int64_t count, void *buffer, nt_dtype as) {
     if (!file) return NT_ERROR_ARGUMENT;
-    if (!entry) return nti_file_refuse(file, NT_ERROR_ARGUMENT, entry, "is no array of the file");
+    if (!entry) return nti_fail(file->tape, NT_ERROR_ARGUMENT, "nt_file_read: the entry is NULL; nt_file_find gives that for a name that %s does not have", file->io.name);
     if (nt_dtype_size(entry->dtype) == 0) return nti_file_refuse(file, NT_ERROR_DTYPE, entry, "has a dtype that cannot be read");
     if (nt_dtype_size(as) == 0) return nti_file_refuse(file, NT_ERROR_DTYPE, entry, "cannot be read as this dtype");
     const nti_file_item *item = (const nti_file_item *)(const void *)entry;
