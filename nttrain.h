@@ -487,6 +487,12 @@ NT_API nt_tensor *nt_uniform(nt_tensor *key, nt_dtype dtype, nt_shape shape, dou
 NT_API nt_tensor *nt_normal(nt_tensor *key, nt_dtype dtype, nt_shape shape);
 NT_API nt_tensor *nt_truncated_normal(nt_tensor *key, nt_dtype dtype, nt_shape shape, double low, double high);
 NT_API nt_tensor *nt_bernoulli(nt_tensor *key, double p, nt_shape shape); // bool
+NT_API nt_tensor *nt_rademacher(nt_tensor *key, nt_shape shape);          // i32, -1 or 1
+NT_API nt_tensor *nt_exponential(nt_tensor *key, nt_dtype dtype, nt_shape shape); // f32 or f64, as the following
+NT_API nt_tensor *nt_gumbel(nt_tensor *key, nt_dtype dtype, nt_shape shape);
+NT_API nt_tensor *nt_laplace(nt_tensor *key, nt_dtype dtype, nt_shape shape);
+NT_API nt_tensor *nt_logistic(nt_tensor *key, nt_dtype dtype, nt_shape shape);
+NT_API nt_tensor *nt_cauchy(nt_tensor *key, nt_dtype dtype, nt_shape shape);
 NT_API nt_tensor *nt_randint(nt_tensor *key, nt_dtype dtype, nt_shape shape, int64_t low, int64_t high); // integers in [low, high); low where there are none
 // Zero with probability rate, else x / (1 - rate); the mask has size 1 along the axes in `shared`.
 NT_API nt_tensor *nt_dropout(nt_tensor *x, nt_tensor *key, double rate, nt_axes shared);
@@ -790,12 +796,6 @@ NT_API nt_status nt_safetensors_save(nt_tape *t, nt_io io, nt_params params);
 // ---------------------------------------------------------------------------------------------------------------------
 // Text without <stdio.h>: messages, reports and numbers. Relies on nothing.
 // ---------------------------------------------------------------------------------------------------------------------
-#if defined(__GNUC__) || defined(__clang__)
-#define NTI_UNUSED __attribute__((unused))
-#else
-#define NTI_UNUSED
-#endif
-
 typedef struct nti_text {
     char *data;
     size_t size, length; // length may pass size: the text is cut, the count goes on
@@ -1625,10 +1625,8 @@ typedef struct nti_random_table {
 // Before the first pass (ordinary implementation code): inlining, instruction sets, contraction.
 #if defined(__GNUC__) || defined(__clang__)
 #define NTI_INLINE inline __attribute__((always_inline, unused))
-#define NTI_UNUSED __attribute__((unused))
 #else
 #define NTI_INLINE inline
-#define NTI_UNUSED
 #endif
 // Vector bytes and fused multiply-add of the baseline pass; NTTRAIN_ISA_PORTABLE makes it plain scalar C.
 #if (defined(__GNUC__) || defined(__clang__)) && !defined(NTTRAIN_ISA_PORTABLE) && !defined(__cplusplus_cli)
@@ -1701,9 +1699,7 @@ enum { NTI_TO_SAME, NTI_TO_BOOL };   // dtype of a map's result
 // Maps of integers and booleans only; logical ones take and give bool, the others i32 and u32.
 #define NTI_INTEGER_MAPS(X) \
     X(LOGICAL_NOT, logical_not, 1, BOOL) X(LOGICAL_AND, logical_and, 2, BOOL) X(LOGICAL_OR, logical_or, 2, BOOL) \
-    X(LOGICAL_XOR, logical_xor, 2, BOOL) X(BITWISE_NOT, bitwise_not, 1, SAME) X(BITWISE_AND, bitwise_and, 2, SAME) \
-    X(BITWISE_OR, bitwise_or, 2, SAME) X(BITWISE_XOR, bitwise_xor, 2, SAME) X(SHIFT_LEFT, shift_left, 2, SAME) \
-    X(SHIFT_RIGHT, shift_right, 2, SAME)
+    X(LOGICAL_XOR, logical_xor, 2, BOOL)
 // clang-format on
 #define NTI_MAPS(X) NTI_FLOAT_MAPS(X) NTI_INTEGER_MAPS(X)
 
@@ -4505,10 +4501,6 @@ static int32_t nti_i32_mod(int32_t x, int32_t y) {
     int32_t r = nti_i32_rem(x, y);
     return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
-static int32_t nti_i32_shift_right(int32_t x, int32_t by) {
-    uint32_t s = (uint32_t)by < 31 ? (uint32_t)by : 31;
-    return x < 0 ? ~(~x >> s) : x >> s;
-}
 static int64_t nti_int_clamp(int64_t x, const double *attr, int64_t least, int64_t most) {
     int64_t lo = nti_saturate(attr[0], least, most), hi = nti_saturate(attr[1], least, most);
     return x > hi ? hi : x < lo ? lo : x;
@@ -4520,16 +4512,11 @@ NTI_INT_SELECT(select_word, uint32_t)
 NTI_INT_SELECT(select_bool, uint8_t)
 NTI_INT_MAP1(neg_word, uint32_t, uint32_t, 0u - x)
 NTI_INT_MAP1(square_word, uint32_t, uint32_t, x * x)
-NTI_INT_MAP1(bitwise_not_word, uint32_t, uint32_t, ~x)
 NTI_INT_MAP1_ATTR(add_scalar_word, uint32_t, uint32_t, x + a)
 NTI_INT_MAP1_ATTR(scale_word, uint32_t, uint32_t, x * a)
 NTI_INT_MAP2(add_word, uint32_t, uint32_t, x + y)
 NTI_INT_MAP2(sub_word, uint32_t, uint32_t, x - y)
 NTI_INT_MAP2(mul_word, uint32_t, uint32_t, x * y)
-NTI_INT_MAP2(bitwise_and_word, uint32_t, uint32_t, x & y)
-NTI_INT_MAP2(bitwise_or_word, uint32_t, uint32_t, x | y)
-NTI_INT_MAP2(bitwise_xor_word, uint32_t, uint32_t, x ^ y)
-NTI_INT_MAP2(shift_left_word, uint32_t, uint32_t, y < 32 ? x << y : 0)
 NTI_INT_MAP1(abs_i32, int32_t, int32_t, x < 0 ? 0u - (uint32_t)x : (uint32_t)x)
 NTI_INT_MAP1(sign_i32, int32_t, int32_t, (x > 0) - (x < 0))
 NTI_INT_MAP1(sign_u32, uint32_t, uint32_t, x > 0)
@@ -4541,8 +4528,6 @@ NTI_INT_MAP2(rem_i32, int32_t, int32_t, nti_i32_rem(x, y))
 NTI_INT_MAP2(mod_i32, int32_t, int32_t, nti_i32_mod(x, y))
 NTI_INT_MAP2(div_u32, uint32_t, uint32_t, y ? x / y : 0)
 NTI_INT_MAP2(rem_u32, uint32_t, uint32_t, y ? x % y : 0)
-NTI_INT_MAP2(shift_right_i32, int32_t, int32_t, nti_i32_shift_right(x, y))
-NTI_INT_MAP2(shift_right_u32, uint32_t, uint32_t, y < 32 ? x >> y : 0)
 NTI_INT_COMPARISONS(i32, int32_t)
 NTI_INT_COMPARISONS(u32, uint32_t)
 NTI_INT_COMPARISONS(bool, uint8_t)
@@ -4578,12 +4563,6 @@ static const nti_int_map nti_int_maps[] = {
     { NTI_MAP_LOGICAL_AND, NULL, NULL, nti_map_min_bool },
     { NTI_MAP_LOGICAL_OR, NULL, NULL, nti_map_max_bool },
     { NTI_MAP_LOGICAL_XOR, NULL, NULL, nti_map_ne_bool },
-    { NTI_MAP_BITWISE_NOT, nti_map_bitwise_not_word, nti_map_bitwise_not_word, NULL },
-    { NTI_MAP_BITWISE_AND, nti_map_bitwise_and_word, nti_map_bitwise_and_word, NULL },
-    { NTI_MAP_BITWISE_OR, nti_map_bitwise_or_word, nti_map_bitwise_or_word, NULL },
-    { NTI_MAP_BITWISE_XOR, nti_map_bitwise_xor_word, nti_map_bitwise_xor_word, NULL },
-    { NTI_MAP_SHIFT_LEFT, nti_map_shift_left_word, nti_map_shift_left_word, NULL },
-    { NTI_MAP_SHIFT_RIGHT, nti_map_shift_right_i32, nti_map_shift_right_u32, NULL },
 };
 
 // the map for i32, u32 or bool, NULL where there is none
@@ -4606,11 +4585,6 @@ static nti_map_fn nti_integer_map(nt_dtype dtype, nti_map map) {
 // Between any two dtypes by way of the widest number of the source's kind (double, i64 or u64), with short cuts for the
 // frequent ones. A float becomes an integer towards zero, saturated, NaN as 0; an integer becomes a narrower one modulo
 // its size; whatever is not zero becomes true; floats round to nearest even.
-static size_t nti_dtype_size(nt_dtype dtype) {
-    static const uint8_t size[NT_DTYPE_COUNT] = { 4, 8, 4, 4, 1, 2, 2, 1, 1, 2, 2, 8, 8 };
-    return size[dtype];
-}
-
 static float nti_half_to_float(uint16_t h) {
     uint32_t sign = (uint32_t)(h >> 15) << 31, rest = h & 0x7fffu, bits;
     float f = (float)rest * 5.9604644775390625e-08f;   // right where it is subnormal
@@ -4775,20 +4749,20 @@ static NTI_NOINLINE void nti_cast(nt_dtype to, void *out, nt_dtype from, const v
     const unsigned char *src = (const unsigned char *)in;
     nti_wide wide[CHUNK];
     if (to == from) {
-        memmove(out, in, n * nti_dtype_size(to));
+        memmove(out, in, n * nt_dtype_size(to));
         return;
     }
     if (nti_cast_short(to, dst, from, src, n))
         return;
     for (size_t i = 0; i < n; i += CHUNK) {
         size_t m = n - i < CHUNK ? n - i : (size_t)CHUNK;
-        nti_widen(wide, from, src + i * nti_dtype_size(from), m);
+        nti_widen(wide, from, src + i * nt_dtype_size(from), m);
         if (from == NT_U64)
-            nti_narrow_u64(to, dst + i * nti_dtype_size(to), wide, m);
+            nti_narrow_u64(to, dst + i * nt_dtype_size(to), wide, m);
         else if (from == NT_F32 || from == NT_F64 || from == NT_F16 || from == NT_BF16)
-            nti_narrow_float(to, dst + i * nti_dtype_size(to), wide, m);
+            nti_narrow_float(to, dst + i * nt_dtype_size(to), wide, m);
         else
-            nti_narrow_signed(to, dst + i * nti_dtype_size(to), wide, m);
+            nti_narrow_signed(to, dst + i * nt_dtype_size(to), wide, m);
     }
 }
 // >>random arrays
@@ -4986,7 +4960,7 @@ static void nti_random_float(nti_random_run *run, const nti_random *r, int64_t f
 // JAX's randint: two draws, from the two halves of the key, make a number of twice the bits, which is reduced modulo the span
 // in arithmetic of the dtype's width, at least 32 bits. A span of 0 stands for all numbers of the dtype.
 static NTI_NOINLINE void nti_random_integers(nti_random_run *run, const nti_random *r, int64_t first, void *out) {
-    const int bits = 8 * (int)nti_dtype_size(r->dtype), width = bits < 32 ? 32 : bits;
+    const int bits = 8 * (int)nt_dtype_size(r->dtype), width = bits < 32 ? 32 : bits;
     const int is_signed = r->dtype == NT_I8 || r->dtype == NT_I16 || r->dtype == NT_I32 || r->dtype == NT_I64;
     const uint64_t mask = UINT64_MAX >> (64 - width);
     const int64_t most = bits == 64 ? INT64_MAX : (int64_t)(UINT64_MAX >> (64 - bits + is_signed)), least = is_signed ? -most - 1 : 0;
@@ -5035,7 +5009,7 @@ static void nti_random_bits(nti_random_run *run, const nti_random *r, int64_t fi
 
 // elements first .. first + n - 1 of the array that r describes
 static void nti_random_fill(const nti_random_isa *isa, const nti_random *r, int64_t first, int64_t n, void *out) {
-    const size_t size = nti_dtype_size(r->dtype);
+    const size_t size = nt_dtype_size(r->dtype);
     unsigned char *to = (unsigned char *)out;
     nti_random_run run;
     run.isa = isa;
@@ -5063,12 +5037,11 @@ typedef enum nti_init_kind {
     NTI_INIT_TRUNCATED_NORMAL,                               // between lo and hi, times scale
     NTI_INIT_VARIANCE_SCALING
 } nti_init_kind;
-typedef enum nti_fan { NTI_FAN_IN, NTI_FAN_OUT, NTI_FAN_AVG, NTI_FAN_GEO_AVG } nti_fan;
 
 typedef struct nti_init {
     nti_init_kind kind;
     double scale, lo, hi;
-    nti_fan mode;                                            // the rest: variance scaling
+    nt_fan mode;                                            // the rest: variance scaling
     nti_random_kind distribution;                            // TRUNCATED_NORMAL, NORMAL or UNIFORM
     uint32_t in_axes, out_axes, batch_axes;                  // bit k: axis k. The usual: in 1 << (rank - 2), out 1 << (rank - 1), batch 0
 } nti_init;
@@ -5086,15 +5059,15 @@ static double nti_fan_variance(const nti_init *d, const nt_shape *shape) {
     const double field = nti_axes_product(shape, 0xffffffffu) / in / out / nti_axes_product(shape, d->batch_axes);
     const double fan_in = in * field, fan_out = out * field;
     switch (d->mode) {
-    case NTI_FAN_IN: return d->scale / fan_in;
-    case NTI_FAN_OUT: return d->scale / fan_out;
-    case NTI_FAN_AVG: return d->scale / ((fan_in + fan_out) / 2);
+    case NT_FAN_IN: return d->scale / fan_in;
+    case NT_FAN_OUT: return d->scale / fan_out;
+    case NT_FAN_AVG: return d->scale / ((fan_in + fan_out) / 2);
     default: return d->scale / sqrt(fan_in * fan_out);
     }
 }
 static void nti_random_scale(const nti_random_isa *isa, nt_dtype dtype, void *data, int64_t n, double factor) {
     nti_random_run run;
-    const size_t size = nti_dtype_size(dtype);
+    const size_t size = nt_dtype_size(dtype);
     unsigned char *p = (unsigned char *)data;
     run.isa = isa;
     run.dtype = dtype;
@@ -5107,7 +5080,7 @@ static void nti_random_scale(const nti_random_isa *isa, nt_dtype dtype, void *da
     }
 }
 static void nti_init_constant(nt_dtype dtype, void *out, int64_t n, double value) {
-    const size_t size = nti_dtype_size(dtype);
+    const size_t size = nt_dtype_size(dtype);
     unsigned char one[8], *to = (unsigned char *)out;
     nti_cast(dtype, one, NT_F64, &value, 1);
     for (int64_t i = 0; i < n; i++, to += size)
@@ -6841,8 +6814,8 @@ static void nti_plan_cast(const nti_call *c, nti_plan *p) {
 static void nti_eval_cast(const nti_call *c, int phase, int64_t tile, void *worker) {
     int64_t n = nti_view_size(&c->out), first = tile * NTI_CAST_TILE, count = n - first < NTI_CAST_TILE ? n - first : NTI_CAST_TILE;
     (void)phase, (void)worker;
-    nti_cast((nt_dtype)c->out.dtype, (char *)c->out.data + (size_t)first * nti_dtype_size((nt_dtype)c->out.dtype), (nt_dtype)c->in[0].dtype,
-             (const char *)c->in[0].data + (size_t)first * nti_dtype_size((nt_dtype)c->in[0].dtype), (size_t)count);
+    nti_cast((nt_dtype)c->out.dtype, (char *)c->out.data + (size_t)first * nt_dtype_size((nt_dtype)c->out.dtype), (nt_dtype)c->in[0].dtype,
+             (const char *)c->in[0].data + (size_t)first * nt_dtype_size((nt_dtype)c->in[0].dtype), (size_t)count);
 }
 
 // A loss or a gradient that must be finite, and below the limit d[0] where that is finite: attribute-free otherwise.
@@ -6920,7 +6893,7 @@ static size_t nti_flat_range(const nti_call *c, int64_t tile, size_t *first) {
     return (size_t)(n - at < NTI_FLAT_TILE ? n - at : NTI_FLAT_TILE);
 }
 
-static void *nti_flat_at(const nti_view *v, size_t first) { return (char *)v->data + first * nti_dtype_size((nt_dtype)v->dtype); }
+static void *nti_flat_at(const nti_view *v, size_t first) { return (char *)v->data + first * nt_dtype_size((nt_dtype)v->dtype); }
 
 // accumulator += gradient, or with attribute 1 the running mean a += (g - a) / (n + 1) of optax.
 static void nti_plan_accumulate(const nti_call *c, nti_plan *p) { nti_plan_flat(c, p); }
@@ -8460,7 +8433,7 @@ static void nti_eval_random(const nti_call *c, int phase, int64_t tile, void *wo
     (void)phase, (void)worker;
     for (int k = 0; k < 2; k++) isa.math[k] = c->isa->math[k], isa.random[k] = c->isa->random[k];
     nti_random_describe(c, &r);
-    nti_random_fill(&isa, &r, first, n, (char *)c->out.data + (size_t)first * nti_dtype_size(r.dtype));
+    nti_random_fill(&isa, &r, first, n, (char *)c->out.data + (size_t)first * nt_dtype_size(r.dtype));
 }
 
 static nt_tensor *nti_record_random(nt_tensor *key, const char *name, int kind, nt_dtype dtype, const nt_shape *shape, const double *d,
@@ -8527,6 +8500,20 @@ NT_API nt_tensor *nt_randint(nt_tensor *key, nt_dtype dtype, nt_shape shape, int
     return nti_record_random(key, "nt_randint", NTI_RANDOM_RANDINT, dtype, &shape, d, 4, NTI_SIGNED | NTI_UNSIGNED);
 }
 
+NT_API nt_tensor *nt_rademacher(nt_tensor *key, nt_shape shape) {
+    return nti_random_between(key, "nt_rademacher", NTI_RANDOM_RADEMACHER, NT_I32, &shape, 0, 0, 1 << NT_I32);
+}
+
+#define NTI_STANDARD(ID, name) \
+    NT_API nt_tensor *nt_##name(nt_tensor *key, nt_dtype dtype, nt_shape shape) { \
+        return nti_random_between(key, "nt_" #name, NTI_RANDOM_##ID, dtype, &shape, 0, 1, NTI_FLOATS); \
+    }
+NTI_STANDARD(EXPONENTIAL, exponential)
+NTI_STANDARD(GUMBEL, gumbel)
+NTI_STANDARD(LAPLACE, laplace)
+NTI_STANDARD(LOGISTIC, logistic)
+NTI_STANDARD(CAUCHY, cauchy)
+
 NT_API nt_tensor *nt_dropout(nt_tensor *x, nt_tensor *key, double rate, nt_axes shared) {
     if (!x || !key || !nti_alive(x) || !nti_alive(key)) return NULL;
     if (!nti_is_float(x->dtype)) { nti_sticky(x->tape, NT_ERROR_DTYPE, "nt_dropout(%v): takes f32 or f64", x); return NULL; }
@@ -8548,12 +8535,12 @@ NT_API nt_status nt_initialize(nt_key_value key, const nt_init_desc *desc, nt_dt
     static const struct { uint8_t kind, mode, distribution; double scale;
     } named[] = {
         { 0, 0, 0, 0 },
-        { NTI_INIT_VARIANCE_SCALING, NTI_FAN_IN, NTI_RANDOM_TRUNCATED_NORMAL, 1 },
-        { NTI_INIT_VARIANCE_SCALING, NTI_FAN_IN, NTI_RANDOM_UNIFORM, 1 },
-        { NTI_INIT_VARIANCE_SCALING, NTI_FAN_IN, NTI_RANDOM_TRUNCATED_NORMAL, 2 },
-        { NTI_INIT_VARIANCE_SCALING, NTI_FAN_IN, NTI_RANDOM_UNIFORM, 2 },
-        { NTI_INIT_VARIANCE_SCALING, NTI_FAN_AVG, NTI_RANDOM_TRUNCATED_NORMAL, 1 },
-        { NTI_INIT_VARIANCE_SCALING, NTI_FAN_AVG, NTI_RANDOM_UNIFORM, 1 },
+        { NTI_INIT_VARIANCE_SCALING, NT_FAN_IN, NTI_RANDOM_TRUNCATED_NORMAL, 1 },
+        { NTI_INIT_VARIANCE_SCALING, NT_FAN_IN, NTI_RANDOM_UNIFORM, 1 },
+        { NTI_INIT_VARIANCE_SCALING, NT_FAN_IN, NTI_RANDOM_TRUNCATED_NORMAL, 2 },
+        { NTI_INIT_VARIANCE_SCALING, NT_FAN_IN, NTI_RANDOM_UNIFORM, 2 },
+        { NTI_INIT_VARIANCE_SCALING, NT_FAN_AVG, NTI_RANDOM_TRUNCATED_NORMAL, 1 },
+        { NTI_INIT_VARIANCE_SCALING, NT_FAN_AVG, NTI_RANDOM_UNIFORM, 1 },
         { NTI_INIT_ZEROS, 0, 0, 0 },
         { NTI_INIT_ONES, 0, 0, 1 },
         { NTI_INIT_NORMAL, 0, 0, 0.01 },
@@ -8571,7 +8558,7 @@ NT_API nt_status nt_initialize(nt_key_value key, const nt_init_desc *desc, nt_dt
     if (n && !data) return NT_ERROR_ARGUMENT;
     nti_init r;
     memset(&r, 0, sizeof r);
-    r.kind = (nti_init_kind)named[d.kind].kind, r.mode = (nti_fan)named[d.kind].mode,
+    r.kind = (nti_init_kind)named[d.kind].kind, r.mode = (nt_fan)named[d.kind].mode,
     r.distribution = (nti_random_kind)named[d.kind].distribution;
     int own = d.kind == NT_VARIANCE_SCALING || r.kind != NTI_INIT_VARIANCE_SCALING; // .scale is the caller's but for the named scalings
     r.scale = own && d.scale != 0 ? d.scale == NT_ZERO ? 0 : d.scale : named[d.kind].scale;
@@ -8580,7 +8567,7 @@ NT_API nt_status nt_initialize(nt_key_value key, const nt_init_desc *desc, nt_dt
     if (d.kind == NT_VARIANCE_SCALING) {
         static const uint8_t distribution[] = { NTI_RANDOM_TRUNCATED_NORMAL, NTI_RANDOM_NORMAL, NTI_RANDOM_UNIFORM };
         if ((unsigned)d.mode > NT_FAN_GEO_AVG || (unsigned)d.distribution > NT_DIST_UNIFORM) return NT_ERROR_ARGUMENT;
-        r.mode = (nti_fan)d.mode, r.distribution = (nti_random_kind)distribution[d.distribution];
+        r.mode = d.mode, r.distribution = (nti_random_kind)distribution[d.distribution];
     }
     if (r.kind == NTI_INIT_VARIANCE_SCALING) {
         const nt_axes *lists[3];
@@ -11781,6 +11768,7 @@ NT_API void nt_print(nt_tensor *x) {
 // that initialising and applying are loops and not recursion. The same list will carry the infinite-width rules.
 // ---------------------------------------------------------------------------------------------------------------------
 #define NTI_LAYER_PARAMS 2
+#define NTI_STEPS_MAX 1000000 // a layer that holds itself twice, again and again, ends here and not in the machine's memory
 
 typedef struct nti_application { // what a leaf is given when it records itself
     int train;
@@ -11937,6 +11925,10 @@ static const nti_layer_row nti_layer_rows[NTI_LAYER_KINDS] = {
 // A layer with room for its steps; markers and leaves have kind >= 0.
 static nt_layer *nti_layer_new(nt_tape *t, const char *name, int kind, int steps) {
     if (!t || t->sticky) return NULL;
+    if (steps > NTI_STEPS_MAX) {
+        nti_sticky(t, NT_ERROR_ARGUMENT, "%s: more than %d layers in one", name, NTI_STEPS_MAX);
+        return NULL;
+    }
     size_t head = nti_round_up(sizeof(nt_layer), sizeof(void *)), bytes = head + (size_t)steps * (2 * sizeof(void *) + sizeof(int));
     nt_layer *l = (nt_layer *)nti_high(t, NTI_LAYER, NTI_FOR_OBJECT, bytes);
     if (!l) {
@@ -12046,7 +12038,7 @@ NT_API nt_layer *nt_serial_layer(nt_tape *t, int count, nt_layer *const *layers)
             return NULL;
         }
         if (layers[k]->tape != t) { nti_sticky(t, NT_ERROR_ARGUMENT, "nt_serial_layer: layer %d belongs to another tape", k); return NULL; }
-        steps += layers[k]->steps;
+        steps += layers[k]->steps <= NTI_STEPS_MAX - steps ? layers[k]->steps : NTI_STEPS_MAX + 1 - steps;
     }
     nt_layer *l = nti_layer_new(t, "nt_serial_layer", -1, steps);
     if (!l) return NULL;

@@ -134,7 +134,7 @@ static nt_tensor *bernoulli(draw *d, gd_node *n, nt_tensor *key, nt_shape shape)
 static nt_tensor *rademacher(draw *d, gd_node *n, nt_tensor *key, nt_shape shape) {
     (void)d;
     (void)n;
-    return nt_add_scalar(nt_scale(nt_cast(nt_bernoulli(key, 0.5, shape), NT_I32), 2), -1);
+    return nt_rademacher(key, shape);
 }
 
 static nt_tensor *randint(draw *d, gd_node *n, nt_tensor *key, nt_shape shape) {
@@ -148,39 +148,13 @@ static nt_tensor *choice(draw *d, gd_node *n, nt_tensor *key, nt_shape shape) {
     return nt_randint(key, NT_I32, shape, 0, count);
 }
 
-// The rest are functions of a uniform as JAX draws it, computed in f64 and rounded once: its float32 functions are not exact.
-static nt_tensor *wide_uniform(nt_tensor *key, nt_dtype dtype, nt_shape shape, double low) { return nt_cast(nt_uniform(key, dtype, shape, low, 1), NT_F64); }
-static double smallest(nt_dtype dtype) { return dtype == NT_F64 ? DBL_MIN : (double)FLT_MIN; }
-static double epsilon(nt_dtype dtype) { return dtype == NT_F64 ? DBL_EPSILON : (double)FLT_EPSILON; }
-
-static nt_tensor *exponential(draw *d, gd_node *n, nt_tensor *key, nt_shape shape) {
-    nt_dtype dtype = dtype_key(d, n, NT_F32);
-    return nt_cast(nt_neg(nt_log1p(nt_neg(wide_uniform(key, dtype, shape, 0)))), dtype);
-}
-
-static nt_tensor *gumbel_of(nt_tensor *key, nt_dtype dtype, nt_shape shape) {
-    return nt_cast(nt_neg(nt_log(nt_neg(nt_log(wide_uniform(key, dtype, shape, smallest(dtype)))))), dtype);
-}
-
-static nt_tensor *gumbel(draw *d, gd_node *n, nt_tensor *key, nt_shape shape) { return gumbel_of(key, dtype_key(d, n, NT_F32), shape); }
-
-static nt_tensor *laplace(draw *d, gd_node *n, nt_tensor *key, nt_shape shape) {
-    nt_dtype dtype = dtype_key(d, n, NT_F32);
-    nt_tensor *u = wide_uniform(key, dtype, shape, -1 + epsilon(dtype) / 2);
-    return nt_cast(nt_mul(nt_sign(u), nt_log1p(nt_neg(nt_abs(u)))), dtype);
-}
-
-static nt_tensor *logistic(draw *d, gd_node *n, nt_tensor *key, nt_shape shape) {
-    nt_dtype dtype = dtype_key(d, n, NT_F32);
-    nt_tensor *u = wide_uniform(key, dtype, shape, smallest(dtype));
-    return nt_cast(nt_sub(nt_log(u), nt_log1p(nt_neg(u))), dtype);
-}
-
-static nt_tensor *cauchy(draw *d, gd_node *n, nt_tensor *key, nt_shape shape) {
-    nt_dtype dtype = dtype_key(d, n, NT_F32);
-    nt_tensor *u = wide_uniform(key, dtype, shape, epsilon(dtype));
-    return nt_cast(nt_tan(nt_scale(nt_add_scalar(u, -0.5), 3.14159265358979323846)), dtype);
-}
+#define STANDARD(name) \
+    static nt_tensor *name(draw *d, gd_node *n, nt_tensor *key, nt_shape shape) { return nt_##name(key, dtype_key(d, n, NT_F32), shape); }
+STANDARD(exponential)
+STANDARD(gumbel)
+STANDARD(laplace)
+STANDARD(logistic)
+STANDARD(cauchy)
 
 // The argmax of logits plus gumbel noise. shape= ends in the shape of the logits less the axis.
 static nt_tensor *categorical(draw *d, gd_node *n, nt_tensor *key) {
@@ -197,7 +171,7 @@ static nt_tensor *categorical(draw *d, gd_node *n, nt_tensor *key) {
             noise.size[k] = k == noise.rank + axis ? logits.shape.size[logits.shape.rank + axis] : given.at[from++];
     }
     nt_tensor *x = nt_constant(d->tape, logits.dtype, logits.shape, logits.data);
-    return nt_argmax(nt_add(x, gumbel_of(key, logits.dtype, noise)), axis);
+    return nt_argmax(nt_add(x, nt_gumbel(key, logits.dtype, noise)), axis);
 }
 
 static nt_tensor *dropout_mask(draw *d, gd_node *n, nt_shape shape) {
