@@ -32,9 +32,9 @@ all_compilers() { (MODE=all; export MODE; BUILD=build/all; export BUILD; CC=gcc;
 with_flags() { # folder, flags, program...
     folder=build/$1 flags=$2; shift 2
     mkdir -p "$folder"
-    programs=$(make -s BUILD="$folder" CC=gcc CXX=g++ list)
+    programs=$(make -s --no-print-directory BUILD="$folder" CC=gcc CXX=g++ list)
     [ $# -eq 0 ] || programs=$(for p in "$@"; do echo "$folder/$p"; done)
-    make -s -j2 BUILD="$folder" CFLAGS="$flags" ALONE_CFLAGS="$flags -DNTTRAIN_ISA_BASELINE" CC=gcc CXX=g++ $programs > "$folder/log" 2>&1 || { tail -n 20 "$folder/log"; return 1; }
+    make -s --no-print-directory -j2 BUILD="$folder" CFLAGS="$flags" ALONE_CFLAGS="$flags -DNTTRAIN_ISA_BASELINE" CC=gcc CXX=g++ $programs > "$folder/log" 2>&1 || { tail -n 20 "$folder/log"; return 1; }
     run $programs
 }
 
