@@ -1,0 +1,205 @@
+// Every field of every descriptor: what NULL means, what zero means, and that another value is seen.
+#include "nttrain.h"
+#include "tap.h"
+#include <math.h>
+#include <string.h>
+
+#define CLEAR(d) memset(&(d), 0, sizeof(d))
+static nt_tape *t;
+
+// Values of two small results are the same bits.
+static int same(nt_tensor *a, nt_tensor *b) {
+    static float p[4096], q[4096];
+    if (!a || !b || nt_bytes(a) != nt_bytes(b) || nt_bytes(a) > sizeof p) return 0;
+    return nt_eval(a, p) == NT_OK && nt_eval(b, q) == NT_OK && memcmp(p, q, nt_bytes(a)) == 0;
+}
+
+static nt_tensor *waves(nt_shape shape, double speed) {
+    static float data[4096];
+    int64_t n = 1;
+    for (int k = 0; k < shape.rank; k++) n *= shape.size[k];
+    for (int64_t i = 0; i < n; i++) data[i] = (float)sin(speed * (double)i);
+    return nt_constant(t, NT_F32, shape, data);
+}
+
+static void convolutions(void) {
+    nt_tensor *x = waves(NT_SHAPE(1, 7, 6, 4), 1.1), *w = waves(NT_SHAPE(3, 2, 4, 6), 0.7), *half = waves(NT_SHAPE(3, 2, 2, 6), 0.7), *plain = nt_conv(x, w, NULL);
+    nt_conv_desc d;
+    CLEAR(d);
+    tap_ok(same(plain, nt_conv(x, w, &d)), "conv: NULL is all zeros");
+    d.stride[0] = d.stride[1] = d.dilation[0] = d.dilation[1] = d.groups = 1, d.padding = NT_SAME;
+    tap_ok(same(plain, nt_conv(x, w, &d)), "conv: zeros are stride 1, dilation 1, one group, SAME");
+    CLEAR(d), d.stride[1] = 2;
+    tap_ok(nt_shape_of(nt_conv(x, w, &d)).size[2] == 3, "conv: .stride is for each axis");
+    CLEAR(d), d.dilation[0] = 2, d.padding = NT_VALID;
+    tap_ok(nt_shape_of(nt_conv(x, w, &d)).size[1] == 3, "conv: .dilation and VALID");
+    CLEAR(d), d.groups = 2;
+    tap_ok(nt_conv(x, half, &d) != NULL, "conv: .groups");
+    CLEAR(d), d.padding = NT_EXPLICIT, d.pad[0][0] = 2, d.pad[1][1] = -1;
+    nt_shape s = nt_shape_of(nt_conv(x, w, &d));
+    tap_ok(s.size[1] == 7 && s.size[2] == 4, "conv: .pad, negative too");
+    CLEAR(d), d.groups = -1;
+    tap_ok(nt_conv(x, w, &d) == NULL && nt_error_status(t) == NT_ERROR_ARGUMENT, "conv: negative groups are an error");
+    nt_error_clear(t);
+}
+
+static void pools(void) {
+    nt_tensor *x = waves(NT_SHAPE(1, 6, 7, 2), 0.9);
+    nt_pool_desc d;
+    CLEAR(d);
+    tap_ok(same(nt_avg_pool(x, NT_WINDOW(2, 3), NULL), nt_avg_pool(x, NT_WINDOW(2, 3), &d)), "pool: NULL is all zeros");
+    d.stride[0] = 2, d.stride[1] = 3, d.padding = NT_VALID;
+    tap_ok(same(nt_avg_pool(x, NT_WINDOW(2, 3), NULL), nt_avg_pool(x, NT_WINDOW(2, 3), &d)), "pool: zeros are the window's strides and VALID");
+    CLEAR(d), d.padding = NT_SAME, d.stride[0] = d.stride[1] = 1;
+    nt_pool_desc inside = d;
+    inside.exclude_pad = 1;
+    tap_ok(!same(nt_avg_pool(x, NT_WINDOW(3, 3), &d), nt_avg_pool(x, NT_WINDOW(3, 3), &inside)), "pool: .exclude_pad changes the borders");
+    CLEAR(d), d.padding = NT_EXPLICIT, d.pad[1][0] = 2;
+    tap_ok(nt_shape_of(nt_max_pool(x, NT_WINDOW(2, 3), &d)).size[2] == 3, "pool: .pad");
+}
+
+static void losses(void) {
+    nt_tensor *x = waves(NT_SHAPE(3, 4), 1.3);
+    const int32_t numbers[3] = { 1, 0, 3 };
+    nt_tensor *y = nt_constant(t, NT_I32, NT_SHAPE(3), numbers), *plain = nt_cross_entropy(x, y);
+    nt_cross_entropy_desc d;
+    CLEAR(d);
+    tap_ok(same(plain, nt_cross_entropy_with(x, y, &d)) && same(plain, nt_cross_entropy_with(x, y, NULL)), "cross-entropy: NULL is all zeros; label 0 is not ignored");
+    d.has_ignored = 1;
+    float v[3] = { 1, 1, 1 };
+    nt_eval(nt_cross_entropy_with(x, y, &d), v);
+    tap_ok(v[0] > 0 && v[1] == 0 && v[2] > 0, "cross-entropy: .ignored may be label 0");
+    CLEAR(d), d.smoothing = 0.1;
+    tap_ok(!same(plain, nt_cross_entropy_with(x, y, &d)), "cross-entropy: .smoothing");
+}
+
+static nt_layer *with(nt_layer *l, nt_tensor *x) {
+    nt_layer *net = NT_SERIAL(t, l);
+    return nt_init(net, nt_key(5), x) == NT_OK ? net : NULL;
+}
+
+static void layers(void) {
+    nt_tensor *x = waves(NT_SHAPE(2, 4), 0.8), *image = waves(NT_SHAPE(1, 4, 4, 2), 0.8);
+    nt_dense_desc d;
+    CLEAR(d);
+    tap_ok(same(nt_parameters(with(nt_dense_layer(t, 3, NULL), x)).items[0], nt_parameters(with(nt_dense_layer(t, 3, &d), x)).items[0]), "dense: NULL is all zeros");
+    d.kernel_init.kind = NT_LECUN_NORMAL, d.bias_init.kind = NT_INIT_ZEROS;
+    tap_ok(same(nt_parameters(with(nt_dense_layer(t, 3, NULL), x)).items[0], nt_parameters(with(nt_dense_layer(t, 3, &d), x)).items[0]), "dense: the default kernel is lecun normal");
+    d.bias = NT_BIAS_OFF;
+    tap_ok(nt_parameters(with(nt_dense_layer(t, 3, &d), x)).count == 1, "dense: bias off");
+    CLEAR(d), d.bias_init.kind = NT_INIT_ONES;
+    tap_ok(same(nt_parameters(with(nt_dense_layer(t, 3, &d), x)).items[1], nt_full(t, NT_F32, NT_SHAPE(3), 1)), "dense: .bias_init");
+    nt_conv_layer_desc c;
+    CLEAR(c), c.conv.stride[0] = c.conv.stride[1] = 2, c.bias = NT_BIAS_OFF;
+    nt_layer *conv = with(nt_conv_layer(t, 5, NT_WINDOW(3, 3), &c), image);
+    tap_ok(nt_parameters(conv).count == 1 && nt_shape_of(nt_apply(conv, image, NULL)).size[1] == 2, "conv layer: .conv and bias off");
+    nt_layer_norm_desc n, zero;
+    CLEAR(n), CLEAR(zero);
+    n.eps = 1e-6;
+    tap_ok(same(nt_apply(with(nt_layer_norm_layer(t, NULL), x), x, NULL), nt_apply(with(nt_layer_norm_layer(t, &n), x), x, NULL)), "layer norm: eps 0 is 1e-6");
+    zero.eps = NT_ZERO, n.eps = 1e-30;
+    tap_ok(same(nt_apply(with(nt_layer_norm_layer(t, &zero), x), x, NULL), nt_apply(with(nt_layer_norm_layer(t, &n), x), x, NULL)), "layer norm: NT_ZERO is no eps");
+    n.no_scale = n.no_bias = 1;
+    tap_ok(nt_parameters(with(nt_layer_norm_layer(t, &n), x)).count == 0, "layer norm: .no_scale, .no_bias");
+}
+
+// The parameter after three updates by gradients that change.
+static nt_tensor *trained(nt_optimizer *o) {
+    const float first[3] = { 1, -2, 0.5f };
+    nt_tensor *w = nt_variable(t, NT_F32, NT_SHAPE(3), first), *g = nt_input(t, NT_F32, NT_SHAPE(3));
+    nt_program *p = nt_compile_update(o, NT_LIST(w), NT_LIST(g), NULL);
+    for (int k = 0; k < 3; k++) {
+        float gradient[3] = { 0.3f + (float)k, -1, 0.01f };
+        nt_write(g, gradient);
+        if (nt_run(p) != NT_OK) return NULL;
+    }
+    return w;
+}
+
+static void optimizers(void) {
+    nt_sgd_desc s;
+    CLEAR(s);
+    const float start[3] = { 1, -2, 0.5f };
+    tap_ok(same(trained(nt_sgd(t, &s)), nt_constant(t, NT_F32, NT_SHAPE(3), start)), "sgd: rate 0 is rate 0");
+    s.learning_rate = 0.01;
+    nt_tensor *plain = trained(nt_sgd(t, &s));
+    tap_ok(same(trained(nt_sgd(t, NULL)), plain), "sgd: NULL is rate 0.01 without momentum");
+    s.momentum = 0.9;
+    nt_tensor *heavy = trained(nt_sgd(t, &s));
+    s.nesterov = 1;
+    tap_ok(!same(heavy, plain) && !same(trained(nt_sgd(t, &s)), heavy), "sgd: .momentum, .nesterov");
+    nt_adam_desc a, b;
+    CLEAR(a), a.learning_rate = 0.001;
+    nt_tensor *adam = trained(nt_adam(t, NULL));
+    tap_ok(same(trained(nt_adam(t, &a)), adam), "adam: NULL is rate 0.001");
+    b = a, b.b1 = 0.9, b.b2 = 0.999, b.eps = 1e-8;
+    tap_ok(same(trained(nt_adam(t, &b)), adam), "adam: zeros are b1 0.9, b2 0.999, eps 1e-8");
+    int seen = 1;
+    b = a, b.b1 = NT_ZERO, seen &= !same(trained(nt_adam(t, &b)), adam);
+    b = a, b.b2 = NT_ZERO, seen &= !same(trained(nt_adam(t, &b)), adam);
+    b = a, b.eps = 0.1, seen &= !same(trained(nt_adam(t, &b)), adam);
+    b = a, b.eps_root = 0.1, seen &= !same(trained(nt_adam(t, &b)), adam);
+    b = a, b.nesterov = 1, seen &= !same(trained(nt_adam(t, &b)), adam);
+    tap_ok(seen, "adam: every other field is seen, b1 and b2 of exactly zero too");
+    nt_adamw_desc w;
+    CLEAR(w), w.learning_rate = 0.001;
+    tap_ok(same(trained(nt_adamw(t, &w)), adam), "adamw: decay 0 is no decay");
+    w.weight_decay = 1e-4;
+    tap_ok(same(trained(nt_adamw(t, NULL)), trained(nt_adamw(t, &w))), "adamw: NULL decays by 1e-4");
+    w.weight_decay = 0.5, w.mask = NT_DECAY_MATRICES;
+    tap_ok(same(trained(nt_adamw(t, &w)), adam), "adamw: .mask leaves a vector alone");
+    nt_multi_steps_desc m;
+    CLEAR(m);
+    tap_ok(nt_multi_steps_with(nt_sgd(t, NULL), &m) == NULL, "multi steps: k is not optional");
+    nt_error_clear(t);
+    m.k = 3, m.sum = 1;
+    s.momentum = 0, s.nesterov = 0;
+    nt_tensor *sum = trained(nt_multi_steps_with(nt_sgd(t, &s), &m));
+    m.sum = 0;
+    tap_ok(sum && !same(sum, trained(nt_multi_steps_with(nt_sgd(t, &s), &m))), "multi steps: .sum does not divide");
+}
+
+static void initializers(void) {
+    float a[12], b[12];
+    nt_init_desc d, e;
+    CLEAR(d);
+    nt_initialize(nt_key(1), NULL, NT_F32, NT_SHAPE(3, 4), a), nt_initialize(nt_key(1), &d, NT_F32, NT_SHAPE(3, 4), b);
+    tap_ok(memcmp(a, b, sizeof a) == 0, "initialize: NULL is all zeros");
+    d.kind = NT_VARIANCE_SCALING, e = d, e.scale = 1, e.mode = NT_FAN_IN, e.distribution = NT_DIST_TRUNCATED_NORMAL, e.in_axes = NT_AXES(-2), e.out_axes = NT_AXES(-1);
+    nt_initialize(nt_key(1), &d, NT_F32, NT_SHAPE(3, 4), a), nt_initialize(nt_key(1), &e, NT_F32, NT_SHAPE(3, 4), b);
+    tap_ok(memcmp(a, b, sizeof a) == 0, "initialize: variance scaling's zeros are scale 1, fan in, truncated normal, axes -2 and -1");
+    CLEAR(d), d.kind = NT_INIT_NORMAL, e = d, e.scale = 0.01;
+    nt_initialize(nt_key(1), &d, NT_F32, NT_SHAPE(3, 4), a), nt_initialize(nt_key(1), &e, NT_F32, NT_SHAPE(3, 4), b);
+    tap_ok(memcmp(a, b, sizeof a) == 0, "initialize: normal's scale 0 is 0.01");
+    d.kind = NT_INIT_TRUNCATED_NORMAL, e = d, e.low = -2, e.high = 2;
+    nt_initialize(nt_key(1), &d, NT_F32, NT_SHAPE(3, 4), a), nt_initialize(nt_key(1), &e, NT_F32, NT_SHAPE(3, 4), b);
+    tap_ok(memcmp(a, b, sizeof a) == 0, "initialize: the truncated normal is cut at -2 and 2");
+}
+
+static void programs(void) {
+    nt_tensor *y = nt_exp(waves(NT_SHAPE(16), 0.3));
+    nt_compile_desc d;
+    CLEAR(d), d.scratch_min = 4096;
+    nt_program *wide = nt_compile(y, &d);
+    CLEAR(d), d.share_scratch = wide;
+    tap_ok(wide && nt_compile(nt_sum(nt_exp(waves(NT_SHAPE(500), 0.3))), &d) != NULL, "compile: .scratch_min makes room for a larger sharer");
+    CLEAR(d), d.budget = nt_report(wide).peak;
+    tap_ok(nt_compile(y, &d) != NULL, "compile: .budget of the peak");
+    d.budget--;
+    tap_ok(nt_compile(y, &d) == NULL && nt_error_status(t) == NT_ERROR_BUDGET, "compile: and of one byte less");
+    nt_error_clear(t);
+}
+
+int main(void) {
+    t = nt_tape_open(NULL);
+    convolutions();
+    pools();
+    losses();
+    layers();
+    optimizers();
+    initializers();
+    programs();
+    tap_ok(nt_error(t) == NULL, "no error was left behind (%s)", nt_error(t) ? nt_error(t) : "none");
+    nt_tape_close(t);
+    return tap_end();
+}
