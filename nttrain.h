@@ -1694,8 +1694,7 @@ enum { NTI_TO_SAME, NTI_TO_BOOL };   // dtype of a map's result
     X(POW, pow, 2, SAME) X(MAX, max, 2, SAME) X(MIN, min, 2, SAME) X(ATAN2, atan2, 2, SAME) X(HYPOT, hypot, 2, SAME) \
     X(LOGADDEXP, logaddexp, 2, SAME) X(COPYSIGN, copysign, 2, SAME) X(REM, rem, 2, SAME) X(MOD, mod, 2, SAME) \
     X(RELU_GRAD, relu_grad, 2, SAME) X(EQ, eq, 2, BOOL) X(NE, ne, 2, BOOL) X(LT, lt, 2, BOOL) X(LE, le, 2, BOOL) \
-    X(GT, gt, 2, BOOL) X(GE, ge, 2, BOOL) X(SELECT, select /* bool, x, y */, 3, SAME) \
-    X(FMA, fma /* a b + c, rounded twice */, 3, SAME)
+    X(GT, gt, 2, BOOL) X(GE, ge, 2, BOOL) X(SELECT, select /* bool, x, y */, 3, SAME)
 // Maps of integers and booleans only; logical ones take and give bool, the others i32 and u32.
 #define NTI_INTEGER_MAPS(X) \
     X(LOGICAL_NOT, logical_not, 1, BOOL) X(LOGICAL_AND, logical_and, 2, BOOL) X(LOGICAL_OR, logical_or, 2, BOOL) \
@@ -3048,9 +3047,6 @@ NTI_BEGIN_MAP(mod, NTI_T)
 }
 NTI_BEGIN_MAP(select, NTI_T)
     NTI_EACH NTI_STORE_SOME(to + i, NTI_CHOOSE(NTI_K(nti_load_bool)((const uint8_t *)in[0] + i, n - i), NTI_INPUT(1), NTI_INPUT(2)), n - i);
-}
-NTI_BEGIN_MAP(fma, NTI_T)
-    NTI_EACH NTI_STORE_SOME(to + i, NTI_INPUT(0) * NTI_INPUT(1) + NTI_INPUT(2), n - i);
 }
 
 #define NTI_MAP_ROW(NAME, name, inputs, result) NTI_K(nti_map_##name),
@@ -5032,7 +5028,7 @@ static void nti_random_fill(const nti_random_isa *isa, const nti_random *r, int6
 // >>initializers
 // Flax's initializers, element by element functions of (key, index) like the random arrays.
 typedef enum nti_init_kind {
-    NTI_INIT_ZEROS, NTI_INIT_ONES, NTI_INIT_CONSTANT,        // scale: the constant
+    NTI_INIT_ZEROS, NTI_INIT_ONES,
     NTI_INIT_NORMAL, NTI_INIT_UNIFORM,                       // scale: the standard deviation; [0, scale)
     NTI_INIT_TRUNCATED_NORMAL,                               // between lo and hi, times scale
     NTI_INIT_VARIANCE_SCALING
@@ -5091,8 +5087,8 @@ static void nti_initialize(const nti_random_isa *isa, const nti_init *d, nt_key_
                            int64_t first, int64_t n, void *out) {
     nti_random r;
     double factor = d->scale;
-    if (d->kind == NTI_INIT_ZEROS || d->kind == NTI_INIT_ONES || d->kind == NTI_INIT_CONSTANT) {
-        nti_init_constant(dtype, out, n, d->kind == NTI_INIT_ZEROS ? 0 : d->kind == NTI_INIT_ONES ? 1 : d->scale);
+    if (d->kind == NTI_INIT_ZEROS || d->kind == NTI_INIT_ONES) {
+        nti_init_constant(dtype, out, n, d->kind == NTI_INIT_ONES);
         return;
     }
     r.kind = d->kind == NTI_INIT_NORMAL ? NTI_RANDOM_NORMAL :
