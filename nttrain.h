@@ -1405,7 +1405,8 @@ typedef struct nti_row {
     nt_tensor *(*partial)(nt_tensor *y, nt_tensor **x, int k);         // elementwise: dy/dx_k; NULL result: zero
     nt_tensor *(*jvp)(nt_tensor *y, nt_tensor **x, nt_tensor **t);     // t[k] NULL: zero; NULL result: zero
     nt_tensor *(*vjp)(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k);
-    // (the batching rule, vmap, has its place here)
+    nt_tensor *(*vmap)(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size); // x[k] has a batch axis of this size in front
+                                                                        // where batched[k] (one at least does); so has the result
     nt_tensor *(*decompose)(nt_tensor *y, nt_tensor **x);              // the same value out of simpler operations
     nt_tensor *(*sample)(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed); // tests: the operation on random operands
 } nti_row;
@@ -6931,14 +6932,14 @@ static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *wo
 // The operations. One row each in NTI_ROWS; the functions that a row names stand below it, in the order of the rows:
 // infer (dtype and shape), derivative rules written in public operations, decompositions. Kernels stand in the kernel
 // sections above. Columns: identifier, public name, operands, flags, linear operands, map, sample range, infer, view, plan,
-// eval, cost, partial, jvp, vjp, decompose, sample (only with NTTRAIN_TESTS).
+// eval, cost, partial, jvp, vjp, vmap, decompose, sample (only with NTTRAIN_TESTS).
 // ---------------------------------------------------------------------------------------------------------------------
 // clang-format off
 #define NTI_F (NTI_STRIDED | NTI_IN_PLACE)
 #define NTI_FI (NTI_F | NTI_INTEGER)
 #define NTI_CONSTANT_MAP (NTI_F | NTI_NO_GRADIENT)
 #define NTI_MAP_ROW(X, ID, name, inputs, flags, linear, map, low, high, infer, partial, jvp, vjp, decompose) \
-    X(ID, name, inputs, flags, linear, NTI_MAP_##map, low, high, infer, NULL, nti_plan_map, nti_eval_map, NULL, partial, jvp, vjp, decompose, nti_sample_map)
+    X(ID, name, inputs, flags, linear, NTI_MAP_##map, low, high, infer, NULL, nti_plan_map, nti_eval_map, NULL, partial, jvp, vjp, nti_vmap_map, decompose, nti_sample_map)
 #define NTI_U(X, ID, name, flags, map, low, high) \
     NTI_MAP_ROW(X, ID, "nt_" #name, 1, flags, 0, map, low, high, nti_infer_map, nti_d_##name, nti_jvp_partial, nti_vjp_partial, NULL)
 #define NTI_STEP_MAP(X, ID, name, flags, map) /* piecewise constant: no derivative is recorded */ \
@@ -6948,16 +6949,16 @@ static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *wo
 #define NTI_COMPARE(X, ID, name, map) NTI_MAP_ROW(X, ID, "nt_" #name, 2, NTI_STRIDED | NTI_INTEGER | NTI_NO_GRADIENT, 0, map, -2, 2, nti_infer_compare, NULL, NULL, NULL, NULL)
 #define NTI_LOGICAL(X, ID, name, inputs, map) NTI_MAP_ROW(X, ID, "nt_" #name, inputs, NTI_CONSTANT_MAP, 0, map, 0, 1, nti_infer_logical, NULL, NULL, NULL, NULL)
 #define NTI_REDUCE(X, ID, name, flags, linear, jvp, vjp, decompose) \
-    X(ID, name, 1, NTI_STRIDED | (flags), linear, -1, -2, 2, nti_infer_reduce, NULL, nti_plan_reduce, nti_eval_reduce, nti_cost_reduce, NULL, jvp, vjp, decompose, nti_sample_reduce)
-#define NTI_SEE(X, ID, name, flags, view, infer, jvp, vjp, sample) /* a view; copied where strides cannot say it */ \
-    X(ID, name, 1, NTI_VIEW | NTI_STRIDED | NTI_INTEGER | NTI_CHEAP | (flags), 1, -1, -2, 2, infer, view, nti_plan_copy, nti_eval_copy, NULL, NULL, jvp, vjp, NULL, sample)
+    X(ID, name, 1, NTI_STRIDED | (flags), linear, -1, -2, 2, nti_infer_reduce, NULL, nti_plan_reduce, nti_eval_reduce, nti_cost_reduce, NULL, jvp, vjp, NULL, decompose, nti_sample_reduce)
+#define NTI_SEE(X, ID, name, flags, view, infer, jvp, vjp, vmap, sample) /* a view; copied where strides cannot say it */ \
+    X(ID, name, 1, NTI_VIEW | NTI_STRIDED | NTI_INTEGER | NTI_CHEAP | (flags), 1, -1, -2, 2, infer, view, nti_plan_copy, nti_eval_copy, NULL, NULL, jvp, vjp, vmap, NULL, sample)
 
 #define NTI_ROWS(X) \
-    X(INPUT, "nt_input", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_leaf, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf) \
-    X(VARIABLE, "nt_variable", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_leaf, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf) \
-    X(CONSTANT, "nt_constant", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_generator, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf) \
-    X(FULL, "nt_full", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_generator, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf) \
-    X(IOTA, "nt_iota", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_generator, NULL, nti_plan_iota, nti_eval_iota, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf) \
+    X(INPUT, "nt_input", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_leaf, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf) \
+    X(VARIABLE, "nt_variable", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_leaf, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf) \
+    X(CONSTANT, "nt_constant", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_generator, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf) \
+    X(FULL, "nt_full", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_generator, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf) \
+    X(IOTA, "nt_iota", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_generator, NULL, nti_plan_iota, nti_eval_iota, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf) \
     NTI_MAP_ROW(X, NEG, "nt_neg", 1, NTI_FI, 1, NEG, -2, 2, nti_infer_map, NULL, nti_jvp_linear, nti_vjp_neg, NULL) \
     NTI_U(X, ABS, abs, NTI_FI, ABS, -2, 2) \
     NTI_STEP_MAP(X, SIGN, sign, NTI_FI, SIGN) \
@@ -7012,7 +7013,7 @@ static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *wo
     NTI_U(X, CLAMP, clamp, NTI_FI, CLAMP, -2, 2) \
     NTI_MAP_ROW(X, IS_FINITE, "nt_is_finite", 1, NTI_STRIDED | NTI_NO_GRADIENT, 0, IS_FINITE, -2, 2, nti_infer_compare, NULL, NULL, NULL, NULL) \
     NTI_MAP_ROW(X, IS_NAN, "nt_is_nan", 1, NTI_STRIDED | NTI_NO_GRADIENT, 0, IS_NAN, -2, 2, nti_infer_compare, NULL, NULL, NULL, NULL) \
-    X(CAST, "nt_cast", 1, NTI_INTEGER, 1, -1, -2, 2, nti_infer_cast, NULL, nti_plan_cast, nti_eval_cast, NULL, NULL, nti_jvp_cast, nti_vjp_cast, NULL, nti_sample_cast) \
+    X(CAST, "nt_cast", 1, NTI_INTEGER, 1, -1, -2, 2, nti_infer_cast, NULL, nti_plan_cast, nti_eval_cast, NULL, NULL, nti_jvp_cast, nti_vjp_cast, NULL, NULL, nti_sample_cast) \
     NTI_MAP_ROW(X, ADD, "nt_add", 2, NTI_FI | NTI_JOINT, 3, ADD, -2, 2, nti_infer_map, NULL, nti_jvp_add, nti_vjp_same, NULL) \
     NTI_MAP_ROW(X, SUB, "nt_sub", 2, NTI_FI | NTI_JOINT, 3, SUB, -2, 2, nti_infer_map, NULL, nti_jvp_sub, nti_vjp_sub, NULL) \
     NTI_MAP_ROW(X, MUL, "nt_mul", 2, NTI_FI, 3, MUL, -2, 2, nti_infer_map, NULL, nti_jvp_linear, nti_vjp_mul, NULL) \
@@ -7038,22 +7039,22 @@ static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *wo
     NTI_LOGICAL(X, LOGICAL_XOR, logical_xor, 2, LOGICAL_XOR) \
     NTI_MAP_ROW(X, SELECT, "nt_select", 3, NTI_FI | NTI_JOINT, 6, SELECT, -2, 2, nti_infer_select, NULL, nti_jvp_select, nti_vjp_select, NULL) \
     X(MATMUL, "nt_matmul", 2, NTI_STRIDED | NTI_ACCUMULATES | NTI_INTEGER, 3, -1, -2, 2, nti_infer_matmul, NULL, nti_plan_matmul, nti_eval_matmul, \
-      nti_cost_matmul, NULL, nti_jvp_linear, nti_vjp_matmul, NULL, nti_sample_matmul) \
-    X(CONV, "nt_conv", 2, 0, 3, -1, -2, 2, nti_infer_conv, NULL, nti_plan_conv, nti_eval_conv, nti_cost_conv, NULL, nti_jvp_linear, nti_vjp_conv, NULL, nti_sample_conv) \
+      nti_cost_matmul, NULL, nti_jvp_linear, nti_vjp_matmul, NULL, NULL, nti_sample_matmul) \
+    X(CONV, "nt_conv", 2, 0, 3, -1, -2, 2, nti_infer_conv, NULL, nti_plan_conv, nti_eval_conv, nti_cost_conv, NULL, nti_jvp_linear, nti_vjp_conv, NULL, NULL, nti_sample_conv) \
     X(CONV_INPUT, "nt_conv_transpose_input", 2, 0, 3, -1, -2, 2, nti_infer_conv_input, NULL, nti_plan_conv_input, nti_eval_conv_input, nti_cost_conv, \
-      NULL, nti_jvp_linear, nti_vjp_conv_input, NULL, nti_sample_conv) \
+      NULL, nti_jvp_linear, nti_vjp_conv_input, NULL, NULL, nti_sample_conv) \
     X(CONV_FILTER, "nt_conv_transpose_kernel", 2, NTI_ACCUMULATES, 3, -1, -2, 2, nti_infer_conv_filter, NULL, nti_plan_conv_filter, \
-      nti_eval_conv_filter, nti_cost_conv, NULL, nti_jvp_linear, nti_vjp_conv_filter, NULL, nti_sample_conv) \
+      nti_eval_conv_filter, nti_cost_conv, NULL, nti_jvp_linear, nti_vjp_conv_filter, NULL, NULL, nti_sample_conv) \
     X(MAX_POOL, "nt_max_pool", 1, 0, 0, -1, -2, 2, nti_infer_pool, NULL, nti_plan_pool, nti_eval_pool, nti_cost_pool, NULL, nti_jvp_max_pool, \
-      nti_vjp_max_pool, NULL, nti_sample_pool) \
+      nti_vjp_max_pool, NULL, NULL, nti_sample_pool) \
     X(MAX_POOL_GRAD, "nt_max_pool derivative", 2, 0, 2, -1, -2, 2, nti_infer_pool_grad, NULL, nti_plan_max_pool_grad, nti_eval_max_pool_grad, \
-      nti_cost_pool, NULL, nti_jvp_linear, nti_vjp_max_pool_grad, NULL, nti_sample_pool) \
+      nti_cost_pool, NULL, nti_jvp_linear, nti_vjp_max_pool_grad, NULL, NULL, nti_sample_pool) \
     X(MAX_POOL_JVP, "nt_max_pool derivative", 2, 0, 2, -1, -2, 2, nti_infer_pool_jvp, NULL, nti_plan_max_pool_jvp, nti_eval_max_pool_jvp, nti_cost_pool, \
-      NULL, nti_jvp_linear, nti_vjp_max_pool_jvp, NULL, nti_sample_pool) \
+      NULL, nti_jvp_linear, nti_vjp_max_pool_jvp, NULL, NULL, nti_sample_pool) \
     X(SUM_POOL, "nt_sum_pool", 1, 0, 1, -1, -2, 2, nti_infer_pool, NULL, nti_plan_pool, nti_eval_pool, nti_cost_pool, NULL, nti_jvp_linear, \
-      nti_vjp_sum_pool, NULL, nti_sample_pool) \
+      nti_vjp_sum_pool, NULL, NULL, nti_sample_pool) \
     X(SUM_POOL_GRAD, "nt_sum_pool derivative", 1, 0, 1, -1, -2, 2, nti_infer_pool_grad, NULL, nti_plan_sum_pool_grad, nti_eval_sum_pool_grad, \
-      nti_cost_pool, NULL, nti_jvp_linear, nti_vjp_sum_pool_grad, NULL, nti_sample_pool) \
+      nti_cost_pool, NULL, nti_jvp_linear, nti_vjp_sum_pool_grad, NULL, NULL, nti_sample_pool) \
     NTI_REDUCE(X, SUM, "nt_sum", NTI_ACCUMULATES | NTI_INTEGER, 1, nti_jvp_linear, nti_vjp_sum, NULL) \
     NTI_REDUCE(X, PROD, "nt_prod", NTI_INTEGER, 0, NULL, NULL, nti_decompose_prod) \
     NTI_REDUCE(X, MAX, "nt_max", NTI_INTEGER, 0, nti_jvp_extreme, nti_vjp_extreme, NULL) \
@@ -7062,55 +7063,55 @@ static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *wo
     NTI_REDUCE(X, ALL, "nt_all", NTI_BOOLEAN | NTI_NO_GRADIENT, 0, NULL, NULL, NULL) \
     NTI_REDUCE(X, ARGMAX, "nt_argmax", NTI_INTEGER | NTI_NO_GRADIENT, 0, NULL, NULL, NULL) \
     NTI_REDUCE(X, ARGMIN, "nt_argmin", NTI_INTEGER | NTI_NO_GRADIENT, 0, NULL, NULL, NULL) \
-    NTI_SEE(X, RESHAPE, "nt_reshape", 0, nti_view_reshape, nti_infer_reshape, nti_jvp_linear, nti_vjp_reshape, nti_sample_reshape) \
-    NTI_SEE(X, TRANSPOSE, "nt_transpose", 0, nti_view_transpose, nti_infer_transpose, nti_jvp_linear, nti_vjp_transpose, nti_sample_transpose) \
-    NTI_SEE(X, BROADCAST, "nt_broadcast", 0, nti_view_broadcast, nti_infer_broadcast, nti_jvp_linear, nti_vjp_broadcast, nti_sample_broadcast) \
-    NTI_SEE(X, SLICE, "nt_slice", 0, nti_view_slice, nti_infer_slice, nti_jvp_linear, nti_vjp_slice, nti_sample_slice) \
-    NTI_SEE(X, STOP_GRADIENT, "nt_stop_gradient", NTI_NO_GRADIENT, nti_view_same, nti_infer_same, NULL, NULL, nti_sample_view) \
+    NTI_SEE(X, RESHAPE, "nt_reshape", 0, nti_view_reshape, nti_infer_reshape, nti_jvp_linear, nti_vjp_reshape, NULL, nti_sample_reshape) \
+    NTI_SEE(X, TRANSPOSE, "nt_transpose", 0, nti_view_transpose, nti_infer_transpose, nti_jvp_linear, nti_vjp_transpose, NULL, nti_sample_transpose) \
+    NTI_SEE(X, BROADCAST, "nt_broadcast", 0, nti_view_broadcast, nti_infer_broadcast, nti_jvp_linear, nti_vjp_broadcast, NULL, nti_sample_broadcast) \
+    NTI_SEE(X, SLICE, "nt_slice", 0, nti_view_slice, nti_infer_slice, nti_jvp_linear, nti_vjp_slice, NULL, nti_sample_slice) \
+    NTI_SEE(X, STOP_GRADIENT, "nt_stop_gradient", NTI_NO_GRADIENT, nti_view_same, nti_infer_same, NULL, NULL, NULL, nti_sample_view) \
     X(CHECK_INDEX, "nt_check_index", 1, NTI_VIEW | NTI_STRIDED | NTI_CHECKS | NTI_INTEGER | NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_check, \
-      nti_view_same, nti_plan_check_index, nti_eval_check_index, NULL, NULL, NULL, NULL, NULL, nti_sample_check_index) \
+      nti_view_same, nti_plan_check_index, nti_eval_check_index, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_check_index) \
     X(CHECK_FINITE, "loss", 1, NTI_VIEW | NTI_CHECKS | NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_check, nti_view_same, \
-      nti_plan_check_finite, nti_eval_check_finite, NULL, NULL, NULL, NULL, NULL, nti_sample_view) \
+      nti_plan_check_finite, nti_eval_check_finite, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_view) \
     X(PAD, "nt_pad", 1, NTI_STRIDED | NTI_INTEGER | NTI_CHEAP, 1, -1, -2, 2, nti_infer_pad, NULL, nti_plan_pad, nti_eval_pad, NULL, NULL, nti_jvp_pad, \
-      nti_vjp_pad, NULL, nti_sample_pad) \
+      nti_vjp_pad, NULL, NULL, nti_sample_pad) \
     X(CONCAT, "nt_concat", -1, NTI_STRIDED | NTI_INTEGER | NTI_JOINT | NTI_CHEAP, 0xffffffffu, -1, -2, 2, nti_infer_concat, NULL, nti_plan_concat, \
-      nti_eval_concat, NULL, NULL, nti_jvp_joint, nti_vjp_concat, NULL, nti_sample_concat) \
+      nti_eval_concat, NULL, NULL, nti_jvp_joint, nti_vjp_concat, NULL, NULL, nti_sample_concat) \
     X(GATHER, "nt_gather", 2, NTI_CHEAP, 1, -1, -2, 2, nti_infer_gather, NULL, nti_plan_gather, nti_eval_gather, NULL, NULL, nti_jvp_linear, \
-      nti_vjp_gather, NULL, nti_sample_gather) \
+      nti_vjp_gather, NULL, NULL, nti_sample_gather) \
     X(SCATTER_ADD, "nt_scatter_add", 3, NTI_JOINT | NTI_IN_PLACE_FIRST, 5, -1, -2, 2, nti_infer_scatter_add, NULL, nti_plan_scatter_add, \
-      nti_eval_scatter_add, NULL, NULL, nti_jvp_joint, nti_vjp_scatter_add, NULL, nti_sample_gather) \
+      nti_eval_scatter_add, NULL, NULL, nti_jvp_joint, nti_vjp_scatter_add, NULL, NULL, nti_sample_gather) \
     X(SOFTMAX, "nt_softmax", 1, NTI_IN_PLACE, 0, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_softmax, nti_eval_softmax, nti_cost_exp, NULL, \
-      nti_jvp_softmax, nti_vjp_softmax, nti_decompose_softmax, nti_sample_softmax) \
+      nti_jvp_softmax, nti_vjp_softmax, NULL, nti_decompose_softmax, nti_sample_softmax) \
     X(SOFTMAX_GRAD, "nt_softmax derivative", 2, 0, 0, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_softmax_grad, nti_eval_softmax_grad, nti_cost_exp, \
-      NULL, NULL, NULL, nti_decompose_softmax_grad, nti_sample_softmax) \
+      NULL, NULL, NULL, NULL, nti_decompose_softmax_grad, nti_sample_softmax) \
     X(LOG_SOFTMAX, "nt_log_softmax", 1, NTI_IN_PLACE, 0, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_softmax, nti_eval_softmax, nti_cost_exp, NULL, \
-      NULL, nti_vjp_log_softmax, nti_decompose_log_softmax, nti_sample_softmax) \
+      NULL, nti_vjp_log_softmax, NULL, nti_decompose_log_softmax, nti_sample_softmax) \
     X(LOG_SOFTMAX_GRAD, "nt_log_softmax derivative", 2, 0, 0, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_log_softmax_grad, \
-      nti_eval_log_softmax_grad, nti_cost_exp, NULL, NULL, NULL, nti_decompose_log_softmax_grad, nti_sample_softmax) \
+      nti_eval_log_softmax_grad, nti_cost_exp, NULL, NULL, NULL, NULL, nti_decompose_log_softmax_grad, nti_sample_softmax) \
     X(CROSS_ENTROPY, "nt_cross_entropy", 2, 0, 0, -1, -2, 2, nti_infer_cross_entropy, NULL, nti_plan_cross_entropy, nti_eval_cross_entropy, \
-      nti_cost_exp, NULL, nti_jvp_cross_entropy, nti_vjp_cross_entropy, nti_decompose_cross_entropy, nti_sample_cross_entropy) \
+      nti_cost_exp, NULL, nti_jvp_cross_entropy, nti_vjp_cross_entropy, NULL, nti_decompose_cross_entropy, nti_sample_cross_entropy) \
     X(CROSS_ENTROPY_GRAD, "nt_cross_entropy derivative", 3, 0, 0, -1, -2, 2, nti_infer_cross_entropy, NULL, nti_plan_cross_entropy_grad, \
-      nti_eval_cross_entropy_grad, nti_cost_exp, NULL, NULL, NULL, nti_decompose_cross_entropy_grad, nti_sample_cross_entropy) \
+      nti_eval_cross_entropy_grad, nti_cost_exp, NULL, NULL, NULL, NULL, nti_decompose_cross_entropy_grad, nti_sample_cross_entropy) \
     X(CROSS_ENTROPY_JVP, "nt_cross_entropy derivative", 3, 0, 0, -1, -2, 2, nti_infer_cross_entropy, NULL, nti_plan_cross_entropy_jvp, \
-      nti_eval_cross_entropy_jvp, nti_cost_exp, NULL, NULL, NULL, nti_decompose_cross_entropy_jvp, nti_sample_cross_entropy) \
+      nti_eval_cross_entropy_jvp, nti_cost_exp, NULL, NULL, NULL, NULL, nti_decompose_cross_entropy_jvp, nti_sample_cross_entropy) \
     X(NORM_STATS, "nt_layer_norm statistics", 1, NTI_NO_GRADIENT, 0, -1, -2, 2, nti_infer_norm_stats, NULL, nti_plan_norm_stats, nti_eval_norm_stats, \
-      NULL, NULL, NULL, NULL, NULL, nti_sample_norm) \
+      NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_norm) \
     X(NORM, "nt_layer_norm", 2, 0, 0, -1, -2, 2, nti_infer_norm, NULL, nti_plan_norm_apply, nti_eval_norm_apply, NULL, NULL, nti_jvp_norm, \
-      nti_vjp_norm, nti_decompose_norm, nti_sample_norm) \
+      nti_vjp_norm, NULL, nti_decompose_norm, nti_sample_norm) \
     X(NORM_GRAD, "nt_layer_norm derivative", 3, 0, 0, -1, -2, 2, nti_infer_norm, NULL, nti_plan_norm_grad, nti_eval_norm_grad, NULL, NULL, NULL, \
-      NULL, nti_decompose_norm_grad, nti_sample_norm) \
-    X(KEY, "nt_key_tensor", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_key, NULL, nti_plan_single, nti_eval_key, NULL, NULL, NULL, NULL, NULL, nti_sample_key) \
+      NULL, NULL, nti_decompose_norm_grad, nti_sample_norm) \
+    X(KEY, "nt_key_tensor", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_key, NULL, nti_plan_single, nti_eval_key, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_key) \
     X(FOLD_IN, "nt_fold_in", 2, NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_fold_in, NULL, nti_plan_single, nti_eval_fold_in, NULL, NULL, NULL, \
-      NULL, NULL, nti_sample_key) \
-    X(SPLIT, "nt_split", 1, NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_split, NULL, NULL, NULL, NULL, NULL, nti_sample_key) \
-    X(RANDOM, "nt_random", 1, NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_random, nti_cost_random, NULL, NULL, NULL, \
+      NULL, NULL, NULL, nti_sample_key) \
+    X(SPLIT, "nt_split", 1, NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_split, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_key) \
+    X(RANDOM, "nt_random", 1, NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_random, nti_cost_random, NULL, NULL, NULL, NULL, \
       NULL, nti_sample_random) \
     X(ASSIGN, "nt_assign", 2, NTI_EFFECT | NTI_STRIDED | NTI_INTEGER | NTI_BOOLEAN | NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_assign, NULL, \
-      nti_plan_assign, nti_eval_assign, NULL, NULL, NULL, NULL, NULL, nti_sample_effect) \
+      nti_plan_assign, nti_eval_assign, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_effect) \
     X(ACCUMULATE, "accumulate", 2, NTI_EFFECT | NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_assign, NULL, nti_plan_accumulate, \
-      nti_eval_accumulate, NULL, NULL, NULL, NULL, NULL, nti_sample_effect) \
+      nti_eval_accumulate, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_effect) \
     X(UPDATE, "update", -1, NTI_EFFECT | NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_assign, NULL, nti_plan_update, nti_eval_update, nti_cost_update, NULL, \
-      NULL, NULL, NULL, nti_sample_effect)
+      NULL, NULL, NULL, NULL, nti_sample_effect)
 
 // clang-format on
 #define NTI_ROW_ENUM(ID, ...) NTI_OP_##ID,
@@ -8649,6 +8650,21 @@ static nt_tensor *nti_vjp_partial(nt_tensor *y, nt_tensor **x, nt_tensor *g, int
     return p ? nt_mul(g, p) : NULL;
 }
 
+// Operands without the batch axis repeat along it.
+static nt_tensor *nti_spread_batch(nt_tensor *x, int batched, int64_t size) {
+    if (batched || !x) return x;
+    nt_shape wide = nt_shape_of(x);
+    for (int a = wide.rank++; a > 0; a--) wide.size[a] = wide.size[a - 1];
+    wide.size[0] = size;
+    return wide.rank > NT_MAX_RANK ? nt_reshape(x, wide) : nt_broadcast(x, wide); // too many axes: reshape says so
+}
+
+static nt_tensor *nti_vmap_map(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    nt_tensor *in[3];
+    for (int k = 0; k < nti_n(y)->inputs; k++) in[k] = nti_spread_batch(x[k], batched[k], size);
+    return nti_again(y, in);
+}
+
 static nt_tensor *nti_jvp_same(nt_tensor *y, nt_tensor **x, nt_tensor **t) { (void)y, (void)x; return t[0]; }
 static nt_tensor *nti_vjp_same(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { (void)y, (void)x, (void)k; return g; }
 
@@ -9732,9 +9748,9 @@ static nt_tensor *nti_sample_effect(nt_tape *t, int op, nt_dtype dtype, int vari
 #else
 #define NTI_SAMPLE(sample) NULL
 #endif
-#define NTI_ROW(ID, name, inputs, flags, linear, map, low, high, infer, view, plan, eval, cost, partial, jvp, vjp, decompose, sample)      \
-    { name, inputs,    (uint32_t)(flags), linear, map, low, high, infer, view, plan, eval, cost, partial, jvp,                             \
-      vjp,  decompose, NTI_SAMPLE(sample) },
+#define NTI_ROW(ID, name, inputs, flags, linear, map, low, high, infer, view, plan, eval, cost, partial, jvp, vjp, vmap, decompose, sample) \
+    { name, inputs, (uint32_t)(flags), linear, map, low, high, infer, view, plan, eval, cost, partial, jvp,                                \
+      vjp,  vmap,   decompose,         NTI_SAMPLE(sample) },
 static const nti_row nti_rows[NTI_OP_COUNT] = { NTI_ROWS(NTI_ROW) };
 static const nti_row *nti_row_of(int op) { return &nti_rows[op]; }
 
