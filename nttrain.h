@@ -1137,6 +1137,7 @@ typedef struct nti_view {     // a strided operand; strides count elements, 0 re
 #define NTI_MAX_PHASES 4
 typedef struct nti_plan {     // an instruction runs phase after phase; the tiles of one phase run in any order, on any worker
     int phases;
+    int rounds;               // all phases are gone through so many times (0: once); eval is given round * phases + phase
     int64_t tiles[NTI_MAX_PHASES];
     size_t shared;            // bytes of scratch that live from the first phase to the last
     size_t worker;            // bytes of scratch for each worker
@@ -1159,6 +1160,8 @@ typedef struct nti_call {     // one instruction, bound to memory
 //                static void nti_eval_X(const nti_call *c, int phase, int64_t tile, void *worker): worker is this worker's scratch, 64-byte aligned
 typedef void (*nti_plan_fn)(const nti_call *c, nti_plan *p);
 typedef void (*nti_eval_fn)(const nti_call *c, int phase, int64_t tile, void *worker);
+
+static int nti_plan_steps(const nti_plan *p) { return p->phases * (p->rounds > 1 ? p->rounds : 1); } // phases of all rounds
 
 static int64_t nti_view_size(const nti_view *v) { int64_t n = 1; for (int k = 0; k < v->rank; k++) n *= v->shape[k]; return n; }
 // >>tensors
@@ -11458,8 +11461,8 @@ static void nti_run_instruction(nt_program *p, nti_instruction *n) {
     for (int k = 0; k < c->inputs; k++) c->in[k].data = nti_resolve(p, &n->in[k]);
     if (!nti_view_size(&c->out)) return;
     c->shared = tiles.scratch + n->shared;
-    for (tiles.phase = 0; tiles.phase < c->plan.phases; tiles.phase++) {
-        int64_t count = c->plan.tiles[tiles.phase];
+    for (tiles.phase = 0; tiles.phase < nti_plan_steps(&c->plan); tiles.phase++) {
+        int64_t count = c->plan.tiles[tiles.phase % c->plan.phases];
         if (count > 1 && parallel->max_workers > 1) parallel->for_each(parallel->user, count, nti_run_tile, &tiles);
         else
             for (int64_t k = 0; k < count; k++) nti_run_tile(&tiles, k, 0);

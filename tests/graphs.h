@@ -193,8 +193,8 @@ static void naive_kernel(naive *e, const nti_node *n, void *out) {
     c.out.data = out;
     c.shared = naive_bytes(c.plan.shared);
     void *worker = naive_bytes(c.plan.worker);
-    for (int phase = 0; phase < c.plan.phases; phase++)
-        for (int64_t tile = 0; tile < c.plan.tiles[phase]; tile++) row->eval(&c, phase, tile, worker);
+    for (int phase = 0; phase < nti_plan_steps(&c.plan); phase++)
+        for (int64_t tile = 0; tile < c.plan.tiles[phase % c.plan.phases]; tile++) row->eval(&c, phase, tile, worker);
     free(worker), free(c.shared);
 }
 
