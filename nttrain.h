@@ -9,7 +9,7 @@
 // HOW IT WORKS
 //
 //     record     operations on nt_tensor append nodes to an nt_tape; nothing is computed
-//     transform  nt_grad, nt_vjp, nt_jvp read nodes and append more nodes
+//     transform  nt_grad, nt_jvp, nt_linearize ... read nodes and append more nodes
 //     compile    nt_compile: what is needed, in which order, at which address; the peak is an exact number of bytes
 //     run        nt_run: executes the program any number of times and allocates nothing
 //
@@ -41,7 +41,7 @@
 //                 >>integers  >>casts  >>random arrays  >>initializers
 //                 operations, their plans and tiles: >>matmul  >>convolution  >>axes  >>reductions  >>row operations  >>pooling rows
 //                 >>moving rows  >>gather and scatter  >>check of indices  >>elementwise driver  >>evaluators
-//                 >>rows  >>rules  >>samples  >>autodiff  >>compiler  >>planner  >>programs  >>running  >>reports
+//                 >>rows  >>rules  >>samples  >>autodiff  >>transforms  >>compiler  >>planner  >>programs  >>running  >>reports
 //                 >>layers  >>optimizers  >>files
 //
 // Licence: public domain or MIT-0, at your choice; see the end of the file.
@@ -528,6 +528,18 @@ NT_API nt_params nt_grads(nt_tensor *y, nt_params params); // count 0 on an erro
 NT_API nt_params nt_vjp(nt_params outputs, nt_params cotangents, nt_params inputs);
 // The derivative of each output along the tangents of the inputs. A NULL tangent is zero.
 NT_API nt_params nt_jvp(nt_params outputs, nt_params inputs, nt_params tangents);
+// The Hessian of the scalar y times the tangents (NULL: zero), one product for each of params: forward over reverse.
+NT_API nt_params nt_hvp(nt_tensor *y, nt_params params, nt_params tangents);
+
+// The outputs with to[k] (same dtype and shape) in the place of from[k]: what depends on one of them is recorded again, the rest
+// is shared, and the outputs themselves stay as they are. Where from[k] is computed from another one, it is to[k] all the same.
+NT_API nt_params nt_substitute_many(nt_params outputs, nt_params from, nt_params to); // count 0 on an error
+NT_API nt_tensor *nt_substitute(nt_tensor *y, nt_params from, nt_params to);
+// f(params0) + J(params0) (params - params0) for a value y = f(params), f32 or f64; y itself is untouched. params0 are frozen
+// variables (nt_freeze) or any values of the same dtypes and shapes. The result is linear in params: its gradient keeps what the
+// derivative at params0 needs and nothing of the tangents. Outputs and calls with the same params0 share f(params0).
+NT_API nt_tensor *nt_linearize(nt_tensor *y, nt_params params, nt_params params0);
+NT_API nt_params nt_linearize_many(nt_params outputs, nt_params params, nt_params params0); // count 0 on an error
 
 // >>programs
 // ---------------------------------------------------------------------------------------------------------------------
@@ -7085,24 +7097,24 @@ static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *wo
       nti_eval_scatter_add, NULL, NULL, nti_jvp_joint, nti_vjp_scatter_add, NULL, NULL, nti_sample_gather) \
     X(SOFTMAX, "nt_softmax", 1, NTI_IN_PLACE, 0, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_softmax, nti_eval_softmax, nti_cost_exp, NULL, \
       nti_jvp_softmax, nti_vjp_softmax, NULL, nti_decompose_softmax, nti_sample_softmax) \
-    X(SOFTMAX_GRAD, "nt_softmax derivative", 2, 0, 0, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_softmax_grad, nti_eval_softmax_grad, nti_cost_exp, \
-      NULL, NULL, NULL, NULL, nti_decompose_softmax_grad, nti_sample_softmax) \
+    X(SOFTMAX_GRAD, "nt_softmax derivative", 2, 0, 2, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_softmax_grad, nti_eval_softmax_grad, nti_cost_exp, \
+      NULL, nti_jvp_partly, nti_vjp_softmax_grad, NULL, nti_decompose_softmax_grad, nti_sample_softmax) \
     X(LOG_SOFTMAX, "nt_log_softmax", 1, NTI_IN_PLACE, 0, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_softmax, nti_eval_softmax, nti_cost_exp, NULL, \
-      NULL, nti_vjp_log_softmax, NULL, nti_decompose_log_softmax, nti_sample_softmax) \
-    X(LOG_SOFTMAX_GRAD, "nt_log_softmax derivative", 2, 0, 0, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_log_softmax_grad, \
-      nti_eval_log_softmax_grad, nti_cost_exp, NULL, NULL, NULL, NULL, nti_decompose_log_softmax_grad, nti_sample_softmax) \
+      nti_jvp_log_softmax, nti_vjp_log_softmax, NULL, nti_decompose_log_softmax, nti_sample_softmax) \
+    X(LOG_SOFTMAX_GRAD, "nt_log_softmax derivative", 2, 0, 2, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_log_softmax_grad, \
+      nti_eval_log_softmax_grad, nti_cost_exp, NULL, nti_jvp_partly, nti_vjp_log_softmax_grad, NULL, nti_decompose_log_softmax_grad, nti_sample_softmax) \
     X(CROSS_ENTROPY, "nt_cross_entropy", 2, 0, 0, -1, -2, 2, nti_infer_cross_entropy, NULL, nti_plan_cross_entropy, nti_eval_cross_entropy, \
       nti_cost_exp, NULL, nti_jvp_cross_entropy, nti_vjp_cross_entropy, NULL, nti_decompose_cross_entropy, nti_sample_cross_entropy) \
-    X(CROSS_ENTROPY_GRAD, "nt_cross_entropy derivative", 3, 0, 0, -1, -2, 2, nti_infer_cross_entropy, NULL, nti_plan_cross_entropy_grad, \
-      nti_eval_cross_entropy_grad, nti_cost_exp, NULL, NULL, NULL, NULL, nti_decompose_cross_entropy_grad, nti_sample_cross_entropy) \
-    X(CROSS_ENTROPY_JVP, "nt_cross_entropy derivative", 3, 0, 0, -1, -2, 2, nti_infer_cross_entropy, NULL, nti_plan_cross_entropy_jvp, \
-      nti_eval_cross_entropy_jvp, nti_cost_exp, NULL, NULL, NULL, NULL, nti_decompose_cross_entropy_jvp, nti_sample_cross_entropy) \
+    X(CROSS_ENTROPY_GRAD, "nt_cross_entropy derivative", 3, 0, 4, -1, -2, 2, nti_infer_cross_entropy, NULL, nti_plan_cross_entropy_grad, \
+      nti_eval_cross_entropy_grad, nti_cost_exp, NULL, nti_jvp_partly, nti_vjp_cross_entropy_grad, NULL, nti_decompose_cross_entropy_grad, nti_sample_cross_entropy) \
+    X(CROSS_ENTROPY_JVP, "nt_cross_entropy derivative", 3, 0, 4, -1, -2, 2, nti_infer_cross_entropy, NULL, nti_plan_cross_entropy_jvp, \
+      nti_eval_cross_entropy_jvp, nti_cost_exp, NULL, nti_jvp_partly, nti_vjp_cross_entropy_jvp, NULL, nti_decompose_cross_entropy_jvp, nti_sample_cross_entropy) \
     X(NORM_STATS, "nt_layer_norm statistics", 1, NTI_NO_GRADIENT, 0, -1, -2, 2, nti_infer_norm_stats, NULL, nti_plan_norm_stats, nti_eval_norm_stats, \
       NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_norm) \
     X(NORM, "nt_layer_norm", 2, 0, 0, -1, -2, 2, nti_infer_norm, NULL, nti_plan_norm_apply, nti_eval_norm_apply, NULL, NULL, nti_jvp_norm, \
       nti_vjp_norm, NULL, nti_decompose_norm, nti_sample_norm) \
-    X(NORM_GRAD, "nt_layer_norm derivative", 3, 0, 0, -1, -2, 2, nti_infer_norm, NULL, nti_plan_norm_grad, nti_eval_norm_grad, NULL, NULL, NULL, \
-      NULL, NULL, nti_decompose_norm_grad, nti_sample_norm) \
+    X(NORM_GRAD, "nt_layer_norm derivative", 3, 0, 4, -1, -2, 2, nti_infer_norm, NULL, nti_plan_norm_grad, nti_eval_norm_grad, NULL, NULL, nti_jvp_partly, \
+      nti_vjp_norm_grad, NULL, nti_decompose_norm_grad, nti_sample_norm) \
     X(KEY, "nt_key_tensor", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_key, NULL, nti_plan_single, nti_eval_key, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_key) \
     X(FOLD_IN, "nt_fold_in", 2, NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_fold_in, NULL, nti_plan_single, nti_eval_fold_in, NULL, NULL, NULL, \
       NULL, NULL, NULL, nti_sample_key) \
@@ -8668,6 +8680,21 @@ static nt_tensor *nti_vmap_map(nt_tensor *y, nt_tensor **x, const uint8_t *batch
     return nti_again(y, in);
 }
 
+// What a decomposition gives, for rules that know a part of the derivative by themselves (in >>autodiff).
+static nt_tensor *nti_jvp_through(nt_tensor *y, nt_tensor **x, nt_tensor **t);
+static nt_tensor *nti_vjp_through(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k);
+
+// Linear in the marked operands; the others go through the decomposition.
+static nt_tensor *nti_jvp_partly(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
+    nt_tensor *rest[NTI_FEW];
+    int any = 0;
+    for (int k = 0; k < nti_n(y)->inputs; k++) {
+        rest[k] = nti_row_of(nti_n(y)->op)->linear >> k & 1 ? NULL : t[k];
+        any |= rest[k] != NULL;
+    }
+    return nti_sum_of(nti_jvp_linear(y, x, t), any ? nti_jvp_through(y, x, rest) : NULL);
+}
+
 static nt_tensor *nti_jvp_same(nt_tensor *y, nt_tensor **x, nt_tensor **t) { (void)y, (void)x; return t[0]; }
 static nt_tensor *nti_vjp_same(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { (void)y, (void)x, (void)k; return g; }
 
@@ -9017,9 +9044,19 @@ static nt_tensor *nti_vjp_softmax(nt_tensor *y, nt_tensor **x, nt_tensor *g, int
     NTI_IGNORE;
     return nti_record2(NTI_OP_SOFTMAX_GRAD, y, g);
 }
+static nt_tensor *nti_vjp_softmax_grad(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    return k ? nti_record2(NTI_OP_SOFTMAX_GRAD, x[0], g) : nti_vjp_through(y, x, g, k);
+}
+
 static nt_tensor *nti_vjp_log_softmax(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
     NTI_IGNORE;
     return nti_record2(NTI_OP_LOG_SOFTMAX_GRAD, y, g);
+}
+
+static nt_tensor *nti_log_softmax_along(nt_tensor *y, nt_tensor *t) { return nt_sub(t, nti_sum_last(nt_mul(nt_exp(y), t))); }
+static nt_tensor *nti_jvp_log_softmax(nt_tensor *y, nt_tensor **x, nt_tensor **t) { (void)x; return nti_log_softmax_along(y, t[0]); }
+static nt_tensor *nti_vjp_log_softmax_grad(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    return k ? nti_log_softmax_along(x[0], g) : nti_vjp_through(y, x, g, k);
 }
 
 static nt_tensor *nti_decompose_log_softmax(nt_tensor *y, nt_tensor **x) {
@@ -9081,6 +9118,17 @@ static nt_tensor *nti_vjp_cross_entropy(nt_tensor *y, nt_tensor **x, nt_tensor *
     return k ? NULL : nti_record_cross_entropy(NTI_OP_CROSS_ENTROPY_GRAD, x[0], x[1], g, nti_n(y)->i, nti_n(y)->d);
 }
 
+// The two derivatives are each other's transpose in the last operand.
+static nt_tensor *nti_vjp_cross_entropy_grad(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    if (k < 2) return k ? NULL : nti_vjp_through(y, x, g, k);
+    return nti_record_cross_entropy(NTI_OP_CROSS_ENTROPY_JVP, x[0], x[1], g, nti_n(y)->i, nti_n(y)->d);
+}
+
+static nt_tensor *nti_vjp_cross_entropy_jvp(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    if (k < 2) return k ? NULL : nti_vjp_through(y, x, g, k);
+    return nti_record_cross_entropy(NTI_OP_CROSS_ENTROPY_GRAD, x[0], x[1], g, nti_n(y)->i, nti_n(y)->d);
+}
+
 // NORM(x, stats) stands for the normalised x as a function of x alone: its rules give the whole derivative and none for the
 // statistics. Its Jacobian is symmetric.
 static nt_tensor *nti_jvp_norm(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
@@ -9088,6 +9136,11 @@ static nt_tensor *nti_jvp_norm(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
 }
 static nt_tensor *nti_vjp_norm(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
     return k ? NULL : nti_record_norm(NTI_OP_NORM_GRAD, x[0], x[1], g, nti_n(y)->d[0]);
+}
+
+static nt_tensor *nti_vjp_norm_grad(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    if (k < 2) return k ? NULL : nti_vjp_through(y, x, g, k);
+    return nti_record_norm(NTI_OP_NORM_GRAD, x[0], x[1], g, nti_n(y)->d[0]);
 }
 
 static nt_tensor *nti_decompose_norm(nt_tensor *y, nt_tensor **x) {
@@ -9836,6 +9889,14 @@ static void nti_vjp_decomposed(nti_node *n, uint32_t epoch, nt_tensor **x, nt_te
     for (int k = 0; k < count; k++) c[at[k]] = got[k];
 }
 
+static nt_tensor *nti_vjp_through(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { // of one operand
+    nt_tensor *in[NTI_FEW], *z, *result = NULL;
+    for (int j = 0; j < nti_n(y)->inputs; j++) in[j] = nti_stand_in(x[j]);
+    z = y->tape->sticky ? NULL : nti_row_of(nti_n(y)->op)->decompose(y, in);
+    if (z) nti_vjp_walk(y->tape, nti_list(&z, 1), nti_list(&g, 1), nti_list(&in[k], 1), &result);
+    return result;
+}
+
 static int nti_vjp_node(nti_node *n, uint32_t epoch) { // 0 after an error
     const nti_row *row = nti_row_of(n->op);
     nt_tensor *few[NTI_FEW], *c[NTI_FEW] = { NULL, NULL, NULL, NULL }, **x = nti_operands(n, few);
@@ -9876,19 +9937,24 @@ static void nti_vjp_walk(nt_tape *t, nt_params outputs, nt_params cotangents, nt
     }
 }
 
+static nt_tensor *nti_jvp_through(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
+    nt_tensor *in[NTI_FEW], *at[NTI_FEW], *along[NTI_FEW], *z, *result = NULL;
+    int count = 0;
+    for (int k = 0; k < nti_n(y)->inputs; k++) {
+        in[k] = nti_stand_in(x[k]);
+        if (t[k]) at[count] = in[k], along[count++] = t[k];
+    }
+    z = y->tape->sticky ? NULL : nti_row_of(nti_n(y)->op)->decompose(y, in);
+    if (z) nti_jvp_walk(y->tape, nti_list(&z, 1), nti_list(at, count), nti_list(along, count), &result);
+    return result;
+}
+
 static nt_tensor *nti_jvp_node(nti_node *n, nt_tensor **x, nt_tensor **tangent) {
     const nti_row *row = nti_row_of(n->op);
     if (row->jvp) return row->jvp(&n->pub, x, tangent);
-    if (!row->decompose) { nti_no_derivative(n); return NULL; }
-    nt_tensor *in[NTI_FEW], *at[NTI_FEW], *along[NTI_FEW], *y, *result = NULL;
-    int count = 0;
-    for (int k = 0; k < n->inputs; k++) {
-        in[k] = nti_stand_in(x[k]);
-        if (tangent[k]) at[count] = in[k], along[count++] = tangent[k];
-    }
-    y = n->pub.tape->sticky ? NULL : row->decompose(&n->pub, in);
-    if (y) nti_jvp_walk(n->pub.tape, nti_list(&y, 1), nti_list(at, count), nti_list(along, count), &result);
-    return result;
+    if (row->decompose) return nti_jvp_through(&n->pub, x, tangent);
+    nti_no_derivative(n);
+    return NULL;
 }
 
 static void nti_jvp_walk(nt_tape *t, nt_params outputs, nt_params inputs, nt_params tangents, nt_tensor **result) {
@@ -10004,6 +10070,124 @@ NT_API nt_tensor *nt_grad(nt_tensor *y, nt_tensor *x) {
     nt_params g = nt_grads(y, nti_list(&x, 1));
     return g.count ? g.items[0] : NULL;
 }
+// >>transforms
+// ---------------------------------------------------------------------------------------------------------------------
+// Transforms that record values again: substitution and what is made of it. One walk over the recorded chain, as those of
+// >>autodiff; the replacement of a node is its adjoint there.
+// ---------------------------------------------------------------------------------------------------------------------
+
+// Records n again on the operands x, which replace its own.
+static nt_tensor *nti_replay_node(nti_node *n, nt_tensor **x) {
+    nt_tensor *y = nti_again(&n->pub, x);
+    if (y && !y->name) y->name = n->pub.name, nti_n(y)->name_serial = n->name_serial; // older than y: a rewind ends y first
+    return y;
+}
+
+// The outputs with to[k] for from[k], in `result`; 0 after an error. What does not depend on `from` is shared.
+static int nti_replay(nt_tape *t, nt_params outputs, nt_params from, nt_params to, nt_tensor **result) {
+    nti_walk w = nti_walk_mark(t, &outputs, &from);
+    for (int k = 0; k < from.count; k++) nti_n(from.items[k])->reach = w.epoch, nti_n(from.items[k])->adjoint = nti_n(to.items[k]);
+    for (nti_node *n = w.from; n && !t->sticky; n = n == w.to ? NULL : n->next) {
+        if (n->mark != w.epoch || n->reach == w.epoch) continue;
+        int any = 0;
+        for (int k = 0; k < n->inputs; k++) any |= n->in[k]->reach == w.epoch;
+        if (!any) continue;
+        nt_tensor *few[NTI_FEW], **x = nti_operands(n, few);
+        for (int k = 0; x && k < n->inputs; k++)
+            if (n->in[k]->reach == w.epoch) x[k] = &n->in[k]->adjoint->pub;
+        nt_tensor *y = x ? nti_replay_node(n, x) : NULL;
+        if (!y) return 0;
+        n->adjoint = nti_n(y), n->reach = w.epoch;
+    }
+    for (int k = 0; k < outputs.count; k++) {
+        nti_node *n = nti_n(outputs.items[k]);
+        result[k] = n->reach == w.epoch ? &n->adjoint->pub : &n->pub;
+    }
+    return !t->sticky;
+}
+
+// A list without holes, of one tape.
+static int nti_value_list(nt_tape *t, const char *name, const char *what, nt_params list) {
+    for (int k = 0; k < list.count; k++) {
+        nt_tensor *x = list.items ? list.items[k] : NULL;
+        if (!x || !nti_alive(x)) return 0;
+        if (x->tape == t) continue;
+        nti_sticky(t, NT_ERROR_ARGUMENT, "%s: %s %d, %v, belongs to another tape", name, what, k, x);
+        return 0;
+    }
+    return 1;
+}
+
+// `what` has a value for each of `like`, none of them NULL, and no value of `like` is named twice: it could be replaced by one only.
+static int nti_replacement_list(nt_tape *t, const char *name, const char *what, nt_params list, nt_params like) {
+    if (list.count != like.count) {
+        nti_sticky(t, NT_ERROR_ARGUMENT, "%s: %d %s for %d values", name, list.count, what, like.count);
+        return 0;
+    }
+    if (!nti_value_list(t, name, "value", like) || !nti_value_list(t, name, what, list)) return 0;
+    uint32_t epoch = ++t->epoch;
+    for (int k = 0; k < like.count; k++) {
+        nti_node *n = nti_n(like.items[k]);
+        if (n->reach == epoch) { nti_sticky(t, NT_ERROR_ARGUMENT, "%s: value %d, %v, is named twice", name, k, like.items[k]); return 0; }
+        n->reach = epoch;
+    }
+    return 1;
+}
+
+NT_API nt_params nt_substitute_many(nt_params outputs, nt_params from, nt_params to) {
+    nt_params none = nti_list(NULL, 0);
+    if (!nti_list_valid(outputs) || !nti_list_valid(from) || !to.items) return none;
+    nt_tape *t = outputs.items[0]->tape;
+    if (!nti_value_list(t, "nt_substitute", "output", outputs) || !nti_replacement_list(t, "nt_substitute", "replacement", to, from) ||
+        !nti_along_list(t, "nt_substitute", "replacement", to, from))
+        return none;
+    nt_params p = nti_result_list(t, "nt_substitute", outputs.count);
+    return p.count && nti_replay(t, outputs, from, to, p.items) ? p : none;
+}
+
+NT_API nt_tensor *nt_substitute(nt_tensor *y, nt_params from, nt_params to) {
+    nt_params p = nt_substitute_many(nti_list(&y, 1), from, to);
+    return p.count ? p.items[0] : NULL;
+}
+
+// Aliases of params0 and the tangents along them, where the two lists differ. Aliases, because the outputs may depend on params0
+// in places of their own, which stay as they are.
+static int nti_linearize_lists(nt_params params, nt_params params0, nt_params *from, nt_params *at, nt_params *along) {
+    int n = 0;
+    for (int k = 0; k < params.count; k++) {
+        if (params.items[k] == params0.items[k]) continue;
+        from->items[n] = params.items[k], at->items[n] = nti_stand_in(params0.items[k]);
+        along->items[n] = nt_sub(params.items[k], at->items[n]);
+        if (!along->items[n++]) return 0;
+    }
+    from->count = at->count = along->count = n;
+    return 1;
+}
+
+NT_API nt_params nt_linearize_many(nt_params outputs, nt_params params, nt_params params0) {
+    static const char name[] = "nt_linearize";
+    nt_params none = nti_list(NULL, 0), list[5]; // what is replaced, its aliases, the tangents; f(params0), the result
+    if (!nti_list_valid(outputs) || !nti_list_valid(params) || !params0.items) return none;
+    nt_tape *t = outputs.items[0]->tape;
+    if (!nti_derivative_list(t, name, "output", outputs) || !nti_derivative_list(t, name, "parameter", params) ||
+        !nti_replacement_list(t, name, "value of params0", params0, params) ||
+        !nti_along_list(t, name, "value of params0", params0, params))
+        return none;
+    for (int k = 0; k < 5; k++) list[k] = nti_result_list(t, name, k < 3 ? params.count : outputs.count);
+    if (!list[4].count || !nti_linearize_lists(params, params0, &list[0], &list[1], &list[2])) return none;
+    if (!nti_replay(t, outputs, list[0], list[1], list[3].items)) return none;
+    for (int k = 0; k < outputs.count; k++) list[4].items[k] = NULL;
+    if (list[0].count) nti_jvp_walk(t, list[3], list[1], list[2], list[4].items);
+    for (int k = 0; k < outputs.count && !t->sticky; k++) list[4].items[k] = nti_sum_of(list[3].items[k], list[4].items[k]);
+    return t->sticky ? none : list[4];
+}
+
+NT_API nt_tensor *nt_linearize(nt_tensor *y, nt_params params, nt_params params0) {
+    nt_params p = nt_linearize_many(nti_list(&y, 1), params, params0);
+    return p.count ? p.items[0] : NULL;
+}
+
+NT_API nt_params nt_hvp(nt_tensor *y, nt_params params, nt_params tangents) { return nt_jvp(nt_grads(y, params), params, tangents); }
 // >>compiler
 // ---------------------------------------------------------------------------------------------------------------------
 // From recorded nodes to a graph of values with views, operands and effects, in passes that each do one thing: collect,
