@@ -606,6 +606,7 @@ typedef enum nt_bias { NT_BIAS_ON, NT_BIAS_OFF } nt_bias;
 typedef struct nt_dense_desc { nt_bias bias; nt_init_desc kernel_init, bias_init; nt_dtype dtype; } nt_dense_desc; // lecun normal, zeros, f32
 typedef struct nt_conv_layer_desc { nt_conv_desc conv; nt_bias bias; nt_init_desc kernel_init, bias_init; nt_dtype dtype; } nt_conv_layer_desc;
 typedef struct nt_layer_norm_desc { double eps; int no_scale, no_bias; nt_dtype dtype; } nt_layer_norm_desc; // eps 0: 1e-6
+typedef struct nt_embed_desc { nt_init_desc embedding_init; nt_dtype dtype; } nt_embed_desc; // variance scaling 1, fan in, normal
 
 NT_API nt_layer *nt_dense_layer(nt_tape *t, int features, const nt_dense_desc *desc);
 NT_API nt_layer *nt_conv_layer(nt_tape *t, int features, nt_shape window, const nt_conv_layer_desc *desc);
@@ -613,20 +614,43 @@ NT_API nt_layer *nt_max_pool_layer(nt_tape *t, nt_shape window);
 NT_API nt_layer *nt_avg_pool_layer(nt_tape *t, nt_shape window);
 NT_API nt_layer *nt_max_pool_layer_with(nt_tape *t, nt_shape window, const nt_pool_desc *desc);
 NT_API nt_layer *nt_avg_pool_layer_with(nt_tape *t, nt_shape window, const nt_pool_desc *desc);
+NT_API nt_layer *nt_upsample_layer(nt_tape *t, nt_shape factor); // NT_WINDOW(2, 2): each pixel four times
+NT_API nt_layer *nt_global_avg_pool_layer(nt_tape *t);      // (N, spatial axes, C) to (N, C)
 NT_API nt_layer *nt_relu_layer(nt_tape *t);
 NT_API nt_layer *nt_tanh_layer(nt_tape *t);
+NT_API nt_layer *nt_sigmoid_layer(nt_tape *t);
+NT_API nt_layer *nt_softplus_layer(nt_tape *t);
+NT_API nt_layer *nt_silu_layer(nt_tape *t);
 NT_API nt_layer *nt_gelu_layer(nt_tape *t);                 // exact
+NT_API nt_layer *nt_gelu_tanh_layer(nt_tape *t);
+NT_API nt_layer *nt_elu_layer(nt_tape *t, double alpha);
+NT_API nt_layer *nt_leaky_relu_layer(nt_tape *t, double slope);
+NT_API nt_layer *nt_activation_layer(nt_tape *t, nt_tensor *(*function)(nt_tensor *x)); // nt_activation_layer(t, nt_mish): any function of one value
+typedef struct nt_function { nt_tensor *(*function)(void *user, nt_tensor *x); void *user; } nt_function;
+NT_API nt_layer *nt_function_layer(nt_tape *t, nt_function f); // whatever your function records of x; it is called by nt_init and nt_apply
+NT_API nt_layer *nt_identity_layer(nt_tape *t);
 NT_API nt_layer *nt_flatten_layer(nt_tape *t);              // all axes but the first
 NT_API nt_layer *nt_layer_norm_layer(nt_tape *t, const nt_layer_norm_desc *desc);
 NT_API nt_layer *nt_dropout_layer(nt_tape *t, double rate); // only with .train
-// NT_SERIAL(t, a, b, c): one after the other (counted; a NULL layer is an error that says which).
+// Tokens i32 (...) to their rows of a table, (..., features).
+NT_API nt_layer *nt_embed_layer(nt_tape *t, int64_t count, int features, const nt_embed_desc *desc);
+
+// Lists of layers are counted; a NULL in them is an error that says which. NT_SERIAL(t, a, b, c): one after the other. The others
+// give each layer the same input and put the results together: nt_sum_layer(t, NT_LAYERS(a, b)) is a(x) + b(x).
 NT_API nt_layer *nt_serial_layer(nt_tape *t, int count, nt_layer *const *layers);
+NT_API nt_layer *nt_sum_layer(nt_tape *t, int count, nt_layer *const *layers);
+NT_API nt_layer *nt_product_layer(nt_tape *t, int count, nt_layer *const *layers);          // elementwise
+NT_API nt_layer *nt_concat_layer(nt_tape *t, int axis, int count, nt_layer *const *layers); // NT_LAST: channels
 NT_API nt_layer *nt_residual_layer(nt_tape *t, nt_layer *inner); // x + inner(x)
 #ifdef __cplusplus
-#define NT_SERIAL(t, ...) nt_serial_layer((t), NTI_COUNT(__VA_ARGS__), nti_items<nt_layer *, NTI_COUNT(__VA_ARGS__)>{ { __VA_ARGS__ } }.items)
+#define NT_LAYERS(...) NTI_COUNT(__VA_ARGS__), nti_items<nt_layer *, NTI_COUNT(__VA_ARGS__)>{ { __VA_ARGS__ } }.items
 #else
-#define NT_SERIAL(t, ...) nt_serial_layer((t), NTI_COUNT(__VA_ARGS__), (nt_layer *[]){ __VA_ARGS__ })
+#define NT_LAYERS(...) NTI_COUNT(__VA_ARGS__), (nt_layer *[]){ __VA_ARGS__ }
 #endif
+#define NT_SERIAL(t, ...) nt_serial_layer((t), NT_LAYERS(__VA_ARGS__))
+// The layer under a name of its own in place of flax's "Dense_0": parameters are "head/kernel". A composite becomes a scope: of
+// nt_layer_named(NT_SERIAL(...), "Block_0") they are "Block_0/Dense_0/kernel". Names stand before nt_init; NULL for a NULL layer.
+NT_API nt_layer *nt_layer_named(nt_layer *layer, const char *name);
 
 // Makes and fills the parameters for inputs shaped like x. Again: fills the same parameters anew.
 NT_API nt_status nt_init(nt_layer *net, nt_key_value key, nt_tensor *x);
@@ -11964,9 +11988,11 @@ NT_API void nt_print(nt_tensor *x) {
 // >>layers
 // ---------------------------------------------------------------------------------------------------------------------
 // A layer is an object at the high end. A composite is flattened when it is made: a list of steps, leaves and markers, so
-// that initialising and applying are loops and not recursion. The same list will carry the infinite-width rules.
+// that initialising and applying are loops and not recursion. Branches lie one after the other between markers: FORK keeps
+// the input, NEXT puts a result aside and goes back to it, JOIN puts the results together; ENTER and LEAVE are a scope of
+// names. The same list will carry the infinite-width rules.
 // ---------------------------------------------------------------------------------------------------------------------
-#define NTI_LAYER_PARAMS 2
+#define NTI_LAYER_PARAMS 12
 #define NTI_STEPS_MAX 1000000 // a layer that holds itself twice, again and again, ends here and not in the machine's memory
 
 typedef struct nti_application { // what a leaf is given when it records itself
@@ -11977,7 +12003,7 @@ typedef struct nti_application { // what a leaf is given when it records itself
 
 typedef struct nti_layer_row {
     const char *name;            // flax's, numbered within its scope: Dense_0
-    const char *param[NTI_LAYER_PARAMS];
+    const char *param[NTI_LAYER_PARAMS]; // may be paths, "query/kernel"; NULL from the first that is not there
     int (*shapes)(const nt_layer *l, const nt_tensor *x, nt_shape *shape); // parameters for inputs like x; 0 after an error. NULL: none
     nt_tensor *(*apply)(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a);
 } nti_layer_row;
@@ -11985,40 +12011,59 @@ typedef struct nti_layer_row {
 struct nt_layer {
     nt_tape *tape;
     const nti_layer_row *row;    // NULL: a composite
-    nt_tensor *param[NTI_LAYER_PARAMS];
+    const char *label;           // numbered within its scope: row->name, or what it calls itself
+    const char *name;            // nt_layer_named; NULL: by number
+    int slots;                   // parameters of its row
+    nt_tensor **param;
+    nt_init_desc *init;
+    uint8_t *use;                // which parameters there are
     uint64_t initialised;        // serial of its newest parameter; 0: not yet
     uint64_t touched;            // serial of the oldest thing that nt_init made for it: a rewind behind it ends all of them
-    uint8_t use[NTI_LAYER_PARAMS]; // which parameters there are
     nt_dtype dtype;
     int features;
-    double number;               // rate, eps
+    int64_t count;               // rows of a table
+    double number;               // rate, eps, slope
+    nt_tensor *(*unary)(nt_tensor *x);
+    nt_function hook;
     nt_shape window;
     nt_conv_desc conv;
     nt_pool_desc pool;
-    nt_init_desc init[NTI_LAYER_PARAMS];
+    int join, axis;              // how branches come together
     // the list of steps: a leaf has one, itself
     nt_layer **step;
     const char **path;           // of each step, made by nt_init
     nt_tensor **list;            // parameters in order, made by nt_init
     int *at;                     // where each step's parameters begin in it
-    int steps, depth, params;
+    int steps, depth, params;    // depth: values that branches put aside at once
+    int scoped;                  // the first and the last step are a scope around all others
+    uint32_t epoch;              // nt_init: seen in this walk over the steps, at first as step `first`
+    int first;
 };
 
 enum {
-    NTI_ENTER_RESIDUAL,
-    NTI_LEAVE_RESIDUAL,
+    NTI_ENTER,
+    NTI_LEAVE,
+    NTI_FORK,
+    NTI_NEXT,
+    NTI_JOIN,
     NTI_DENSE,
     NTI_CONV,
     NTI_MAX_POOL,
     NTI_AVG_POOL,
-    NTI_RELU,
-    NTI_TANH,
-    NTI_GELU,
+    NTI_GLOBAL_AVG_POOL,
+    NTI_UPSAMPLE,
+    NTI_ACTIVATION,
+    NTI_ELU,
+    NTI_LEAKY_RELU,
+    NTI_FUNCTION,
+    NTI_IDENTITY,
     NTI_FLATTEN,
     NTI_LAYER_NORM,
     NTI_DROPOUT,
+    NTI_EMBED,
     NTI_LAYER_KINDS
 };
+enum { NTI_JOIN_SUM, NTI_JOIN_PRODUCT, NTI_JOIN_CONCAT };
 
 // Leaves ------------------------------------------------------------------------------------------------------------------
 
@@ -12066,17 +12111,55 @@ static nt_tensor *nti_avg_pool_apply(const nt_layer *l, nt_tensor *x, nt_tensor 
     (void)p, (void)a;
     return nt_avg_pool(x, l->window, &l->pool);
 }
-static nt_tensor *nti_relu_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
-    (void)l, (void)p, (void)a;
-    return nt_relu(x);
+static nt_tensor *nti_global_avg_pool_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    nt_axes axes;
+    (void)p, (void)a;
+    memset(&axes, 0, sizeof axes);
+    if (x->rank < 2) {
+        nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_global_avg_pool_layer takes (N, spatial axes, C), not %v", x);
+        return NULL;
+    }
+    for (int k = 1; k < x->rank - 1; k++) axes.axis[axes.count++] = k;
+    return nt_mean_axes(x, axes, 0);
 }
-static nt_tensor *nti_tanh_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
-    (void)l, (void)p, (void)a;
-    return nt_tanh(x);
+
+static nt_tensor *nti_upsample_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    int d = l->window.rank;
+    (void)p, (void)a;
+    if (x->rank != d + 2) {
+        nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_upsample_layer by %S takes (N, spatial axes, C) of rank %d, not %v", &l->window, d + 2, x);
+        return NULL;
+    }
+    nt_shape split = nt_shape_of(x), wide = split, shape = split; // (N, H, 1, W, 1, C), repeated along the axes of size 1
+    split.rank = wide.rank = 2 * d + 2;
+    for (int k = 0; k < d; k++) {
+        split.size[1 + 2 * k] = wide.size[1 + 2 * k] = x->shape[1 + k];
+        split.size[2 + 2 * k] = 1, wide.size[2 + 2 * k] = l->window.size[k];
+        shape.size[1 + k] = x->shape[1 + k] * l->window.size[k];
+    }
+    split.size[2 * d + 1] = wide.size[2 * d + 1] = x->shape[d + 1];
+    return nt_reshape(nt_broadcast(nt_reshape(x, split), wide), shape);
 }
-static nt_tensor *nti_gelu_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+
+static nt_tensor *nti_activation_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    (void)p, (void)a;
+    return l->unary(x);
+}
+static nt_tensor *nti_elu_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    (void)p, (void)a;
+    return nt_elu(x, l->number);
+}
+static nt_tensor *nti_leaky_relu_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    (void)p, (void)a;
+    return nt_leaky_relu(x, l->number);
+}
+static nt_tensor *nti_function_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    (void)p, (void)a;
+    return l->hook.function(l->hook.user, x);
+}
+static nt_tensor *nti_identity_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
     (void)l, (void)p, (void)a;
-    return nt_gelu(x);
+    return x;
 }
 static nt_tensor *nti_flatten_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
     (void)l, (void)p, (void)a;
@@ -12104,39 +12187,66 @@ static nt_tensor *nti_dropout_apply(const nt_layer *l, nt_tensor *x, nt_tensor *
     return nt_dropout(x, nt_fold_in(a->key, number), l->number, none);
 }
 
+static int nti_embed_shapes(const nt_layer *l, const nt_tensor *x, nt_shape *shape) {
+    (void)x;
+    shape[0].rank = 2, shape[0].size[0] = l->count, shape[0].size[1] = l->features;
+    return 1;
+}
+
+static nt_tensor *nti_embed_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    (void)l, (void)a;
+    return nt_gather(p[0], x, 0);
+}
+
+#define NTI_NO_PARAMS { NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+#define NTI_PARAMS2(a, b) { a, b, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
 static const nti_layer_row nti_layer_rows[NTI_LAYER_KINDS] = {
-    { "Residual", { NULL, NULL }, NULL, NULL },
-    { "", { NULL, NULL }, NULL, NULL },
-    { "Dense", { "kernel", "bias" }, nti_dense_shapes, nti_dense_apply },
-    { "Conv", { "kernel", "bias" }, nti_conv_shapes, nti_conv_apply },
-    { "MaxPool", { NULL, NULL }, NULL, nti_max_pool_apply },
-    { "AvgPool", { NULL, NULL }, NULL, nti_avg_pool_apply },
-    { "Relu", { NULL, NULL }, NULL, nti_relu_apply },
-    { "Tanh", { NULL, NULL }, NULL, nti_tanh_apply },
-    { "Gelu", { NULL, NULL }, NULL, nti_gelu_apply },
-    { "Flatten", { NULL, NULL }, NULL, nti_flatten_apply },
-    { "LayerNorm", { "scale", "bias" }, nti_layer_norm_shapes, nti_layer_norm_apply },
-    { "Dropout", { NULL, NULL }, NULL, nti_dropout_apply },
+    { "", NTI_NO_PARAMS, NULL, NULL },
+    { "", NTI_NO_PARAMS, NULL, NULL },
+    { "", NTI_NO_PARAMS, NULL, NULL },
+    { "", NTI_NO_PARAMS, NULL, NULL },
+    { "", NTI_NO_PARAMS, NULL, NULL },
+    { "Dense", NTI_PARAMS2("kernel", "bias"), nti_dense_shapes, nti_dense_apply },
+    { "Conv", NTI_PARAMS2("kernel", "bias"), nti_conv_shapes, nti_conv_apply },
+    { "MaxPool", NTI_NO_PARAMS, NULL, nti_max_pool_apply },
+    { "AvgPool", NTI_NO_PARAMS, NULL, nti_avg_pool_apply },
+    { "GlobalAvgPool", NTI_NO_PARAMS, NULL, nti_global_avg_pool_apply },
+    { "Upsample", NTI_NO_PARAMS, NULL, nti_upsample_apply },
+    { "Activation", NTI_NO_PARAMS, NULL, nti_activation_apply },
+    { "Elu", NTI_NO_PARAMS, NULL, nti_elu_apply },
+    { "LeakyRelu", NTI_NO_PARAMS, NULL, nti_leaky_relu_apply },
+    { "Function", NTI_NO_PARAMS, NULL, nti_function_apply },
+    { "Identity", NTI_NO_PARAMS, NULL, nti_identity_apply },
+    { "Flatten", NTI_NO_PARAMS, NULL, nti_flatten_apply },
+    { "LayerNorm", NTI_PARAMS2("scale", "bias"), nti_layer_norm_shapes, nti_layer_norm_apply },
+    { "Dropout", NTI_NO_PARAMS, NULL, nti_dropout_apply },
+    { "Embed", NTI_PARAMS2("embedding", NULL), nti_embed_shapes, nti_embed_apply },
 };
 
 // Making ------------------------------------------------------------------------------------------------------------------
 
-// A layer with room for its steps; markers and leaves have kind >= 0.
+// A layer with room for its steps and, a leaf, for its parameters; kind -1: a composite.
 static nt_layer *nti_layer_new(nt_tape *t, const char *name, int kind, int steps) {
     if (!t || t->sticky) return NULL;
     if (steps > NTI_STEPS_MAX) {
         nti_sticky(t, NT_ERROR_ARGUMENT, "%s: more than %d layers in one", name, NTI_STEPS_MAX);
         return NULL;
     }
-    size_t head = nti_round_up(sizeof(nt_layer), sizeof(void *)), bytes = head + (size_t)steps * (2 * sizeof(void *) + sizeof(int));
-    nt_layer *l = (nt_layer *)nti_high(t, NTI_LAYER, NTI_FOR_OBJECT, bytes);
-    if (!l) {
+    int slots = 0;
+    while (kind >= 0 && slots < NTI_LAYER_PARAMS && nti_layer_rows[kind].param[slots]) slots++;
+    size_t at_init = nti_round_up(sizeof(nt_layer), 16), at_param = at_init + (size_t)slots * sizeof(nt_init_desc);
+    size_t at_step = at_param + (size_t)slots * sizeof(void *), at_int = at_step + (size_t)steps * 2 * sizeof(void *);
+    size_t at_use = at_int + (size_t)steps * sizeof(int);
+    char *p = (char *)nti_high(t, NTI_LAYER, NTI_FOR_OBJECT, at_use + (size_t)slots);
+    if (!p) {
         nti_no_room(t, name);
         return NULL;
     }
-    l->tape = t, l->row = kind < 0 ? NULL : &nti_layer_rows[kind], l->steps = steps;
-    l->step = (nt_layer **)(void *)((char *)l + head), l->path = (const char **)(void *)(l->step + steps),
-    l->at = (int *)(void *)(l->path + steps);
+    nt_layer *l = (nt_layer *)(void *)p;
+    l->tape = t, l->row = kind < 0 ? NULL : &nti_layer_rows[kind], l->steps = steps, l->slots = slots;
+    l->label = l->row ? l->row->name : "";
+    l->init = (nt_init_desc *)(void *)(p + at_init), l->param = (nt_tensor **)(void *)(p + at_param), l->use = (uint8_t *)(p + at_use);
+    l->step = (nt_layer **)(void *)(p + at_step), l->path = (const char **)(void *)(l->step + steps), l->at = (int *)(void *)(p + at_int);
     if (kind >= 0) l->step[0] = l;
     return l;
 }
@@ -12202,9 +12312,79 @@ NT_API nt_layer *nt_max_pool_layer_with(nt_tape *t, nt_shape window, const nt_po
 NT_API nt_layer *nt_avg_pool_layer_with(nt_tape *t, nt_shape window, const nt_pool_desc *desc) {
     return nti_pool_layer(t, "nt_avg_pool_layer", NTI_AVG_POOL, window, desc);
 }
-NT_API nt_layer *nt_relu_layer(nt_tape *t) { return nti_leaf_layer(t, "nt_relu_layer", NTI_RELU); }
-NT_API nt_layer *nt_tanh_layer(nt_tape *t) { return nti_leaf_layer(t, "nt_tanh_layer", NTI_TANH); }
-NT_API nt_layer *nt_gelu_layer(nt_tape *t) { return nti_leaf_layer(t, "nt_gelu_layer", NTI_GELU); }
+NT_API nt_layer *nt_global_avg_pool_layer(nt_tape *t) { return nti_leaf_layer(t, "nt_global_avg_pool_layer", NTI_GLOBAL_AVG_POOL); }
+
+NT_API nt_layer *nt_upsample_layer(nt_tape *t, nt_shape factor) {
+    int wrong = factor.rank < 1 || factor.rank > 3;
+    for (int k = 0; k < factor.rank && !wrong; k++) wrong = factor.size[k] < 1;
+    if (t && wrong) return nti_layer_wrong(t, "nt_upsample_layer: a factor of 1 or more for each of 1 to 3 axes: NT_WINDOW(2, 2)");
+    return nti_pool_layer(t, "nt_upsample_layer", NTI_UPSAMPLE, factor, NULL);
+}
+
+// Activations by the function that records them; those that are known here have a name in reports.
+typedef struct nti_activation { nt_tensor *(*function)(nt_tensor *x); const char *name; } nti_activation;
+static const nti_activation nti_activations[] = {
+    { nt_relu, "Relu" },          { nt_tanh, "Tanh" },          { nt_sigmoid, "Sigmoid" },    { nt_softplus, "Softplus" },
+    { nt_silu, "Silu" },          { nt_gelu, "Gelu" },          { nt_gelu_tanh, "GeluTanh" }, { nt_selu, "Selu" },
+    { nt_relu6, "Relu6" },        { nt_mish, "Mish" },          { nt_soft_sign, "SoftSign" }, { nt_hard_tanh, "HardTanh" },
+    { nt_hard_sigmoid, "HardSigmoid" }, { nt_hard_silu, "HardSilu" }, { nt_log_sigmoid, "LogSigmoid" }, { nt_erf, "Erf" },
+    { nt_sin, "Sin" },            { nt_cos, "Cos" },            { nt_exp, "Exp" },            { nt_abs, "Abs" },
+};
+
+NT_API nt_layer *nt_activation_layer(nt_tape *t, nt_tensor *(*function)(nt_tensor *x)) {
+    if (t && !function) return nti_layer_wrong(t, "nt_activation_layer: no function");
+    nt_layer *l = nti_leaf_layer(t, "nt_activation_layer", NTI_ACTIVATION);
+    if (!l) return NULL;
+    l->unary = function;
+    for (size_t k = 0; k < sizeof nti_activations / sizeof nti_activations[0]; k++)
+        if (nti_activations[k].function == function) l->label = nti_activations[k].name;
+    return l;
+}
+
+NT_API nt_layer *nt_relu_layer(nt_tape *t) { return nt_activation_layer(t, nt_relu); }
+NT_API nt_layer *nt_tanh_layer(nt_tape *t) { return nt_activation_layer(t, nt_tanh); }
+NT_API nt_layer *nt_sigmoid_layer(nt_tape *t) { return nt_activation_layer(t, nt_sigmoid); }
+NT_API nt_layer *nt_softplus_layer(nt_tape *t) { return nt_activation_layer(t, nt_softplus); }
+NT_API nt_layer *nt_silu_layer(nt_tape *t) { return nt_activation_layer(t, nt_silu); }
+NT_API nt_layer *nt_gelu_layer(nt_tape *t) { return nt_activation_layer(t, nt_gelu); }
+NT_API nt_layer *nt_gelu_tanh_layer(nt_tape *t) { return nt_activation_layer(t, nt_gelu_tanh); }
+
+NT_API nt_layer *nt_elu_layer(nt_tape *t, double alpha) {
+    nt_layer *l = nti_leaf_layer(t, "nt_elu_layer", NTI_ELU);
+    if (l) l->number = alpha;
+    return l;
+}
+
+NT_API nt_layer *nt_leaky_relu_layer(nt_tape *t, double slope) {
+    nt_layer *l = nti_leaf_layer(t, "nt_leaky_relu_layer", NTI_LEAKY_RELU);
+    if (l) l->number = slope;
+    return l;
+}
+
+NT_API nt_layer *nt_function_layer(nt_tape *t, nt_function f) {
+    if (t && !f.function) return nti_layer_wrong(t, "nt_function_layer: no function");
+    nt_layer *l = nti_leaf_layer(t, "nt_function_layer", NTI_FUNCTION);
+    if (l) l->hook = f;
+    return l;
+}
+
+NT_API nt_layer *nt_identity_layer(nt_tape *t) { return nti_leaf_layer(t, "nt_identity_layer", NTI_IDENTITY); }
+
+NT_API nt_layer *nt_embed_layer(nt_tape *t, int64_t count, int features, const nt_embed_desc *desc) {
+    nt_embed_desc d;
+    memset(&d, 0, sizeof d);
+    if (desc) d = *desc;
+    if (t && (count < 1 || features < 1)) return nti_layer_wrong(t, "nt_embed_layer: count and features must be 1 or more");
+    if (t && !nti_is_float(d.dtype)) return nti_layer_wrong(t, "nt_embed_layer: parameters are f32 or f64");
+    nt_layer *l = nti_leaf_layer(t, "nt_embed_layer", NTI_EMBED);
+    if (!l) return NULL;
+    l->count = count, l->features = features, l->dtype = d.dtype, l->use[0] = 1, l->init[0] = d.embedding_init;
+    if (d.embedding_init.kind != NT_INIT_DEFAULT) return l;
+    l->init[0].kind = NT_VARIANCE_SCALING, l->init[0].mode = NT_FAN_IN, l->init[0].distribution = NT_DIST_NORMAL;
+    l->init[0].in_axes.count = l->init[0].out_axes.count = 1, l->init[0].in_axes.axis[0] = 1; // flax: out_axis 0
+    return l;
+}
+
 NT_API nt_layer *nt_flatten_layer(nt_tape *t) { return nti_leaf_layer(t, "nt_flatten_layer", NTI_FLATTEN); }
 
 NT_API nt_layer *nt_layer_norm_layer(nt_tape *t, const nt_layer_norm_desc *desc) {
@@ -12226,75 +12406,169 @@ NT_API nt_layer *nt_dropout_layer(nt_tape *t, double rate) {
     return l;
 }
 
-NT_API nt_layer *nt_serial_layer(nt_tape *t, int count, nt_layer *const *layers) {
+// Checks a list of layers and counts their steps; -1 after an error.
+static int nti_layer_list(nt_tape *t, const char *name, int count, nt_layer *const *layers) {
     int steps = 0;
-    if (!t || t->sticky) return NULL;
-    if (count < 0 || (count && !layers)) return nti_layer_wrong(t, "nt_serial_layer: no layers");
+    if (!t || t->sticky) return -1;
+    if (count < 0 || (count && !layers)) { nti_sticky(t, NT_ERROR_ARGUMENT, "%s: no layers", name); return -1; }
     for (int k = 0; k < count; k++) {
         if (!layers[k]) {
-            nti_sticky(t, NT_ERROR_ARGUMENT,
-                       "nt_serial_layer: layer %d of %d is NULL; lists are counted, leave it out or use another layer there", k, count);
-            return NULL;
+            nti_sticky(t, NT_ERROR_ARGUMENT, "%s: layer %d of %d is NULL; lists are counted, leave it out or use another layer there", name, k,
+                       count);
+            return -1;
         }
-        if (layers[k]->tape != t) { nti_sticky(t, NT_ERROR_ARGUMENT, "nt_serial_layer: layer %d belongs to another tape", k); return NULL; }
+        if (layers[k]->tape != t) { nti_sticky(t, NT_ERROR_ARGUMENT, "%s: layer %d belongs to another tape", name, k); return -1; }
         steps += layers[k]->steps <= NTI_STEPS_MAX - steps ? layers[k]->steps : NTI_STEPS_MAX + 1 - steps;
     }
-    nt_layer *l = nti_layer_new(t, "nt_serial_layer", -1, steps);
+    return steps;
+}
+
+static int nti_put_steps(nt_layer *l, int at, const nt_layer *inner) { // appends; returns the place behind
+    for (int j = 0; j < inner->steps; j++) l->step[at++] = inner->step[j];
+    return at;
+}
+
+NT_API nt_layer *nt_serial_layer(nt_tape *t, int count, nt_layer *const *layers) {
+    int steps = nti_layer_list(t, "nt_serial_layer", count, layers);
+    nt_layer *l = steps < 0 ? NULL : nti_layer_new(t, "nt_serial_layer", -1, steps);
     if (!l) return NULL;
     for (int k = 0, at = 0; k < count; k++) {
         if (layers[k]->depth > l->depth) l->depth = layers[k]->depth;
-        for (int j = 0; j < layers[k]->steps; j++) l->step[at++] = layers[k]->step[j];
+        at = nti_put_steps(l, at, layers[k]);
     }
+    return l;
+}
+
+// FORK, first branch, NEXT, second branch, ... JOIN
+static nt_layer *nti_branches(nt_tape *t, const char *name, int join, int axis, int count, nt_layer *const *layers) {
+    int steps = nti_layer_list(t, name, count, layers);
+    if (steps < 0) return NULL;
+    if (!count) { nti_sticky(t, NT_ERROR_ARGUMENT, "%s: no layers", name); return NULL; }
+    nt_layer *fork = nti_leaf_layer(t, name, NTI_FORK), *next = nti_leaf_layer(t, name, NTI_NEXT), *end = nti_leaf_layer(t, name, NTI_JOIN);
+    nt_layer *l = fork && next && end ? nti_layer_new(t, name, -1, steps + count + 1) : NULL;
+    if (!l) return NULL;
+    end->join = join, end->axis = axis, end->count = count;
+    int at = 0;
+    for (int k = 0; k < count; k++) {
+        if (layers[k]->depth > l->depth) l->depth = layers[k]->depth;
+        l->step[at++] = k ? next : fork;
+        at = nti_put_steps(l, at, layers[k]);
+    }
+    l->step[at] = end, l->depth += count;
+    return l;
+}
+
+NT_API nt_layer *nt_sum_layer(nt_tape *t, int count, nt_layer *const *layers) {
+    return nti_branches(t, "nt_sum_layer", NTI_JOIN_SUM, 0, count, layers);
+}
+NT_API nt_layer *nt_product_layer(nt_tape *t, int count, nt_layer *const *layers) {
+    return nti_branches(t, "nt_product_layer", NTI_JOIN_PRODUCT, 0, count, layers);
+}
+NT_API nt_layer *nt_concat_layer(nt_tape *t, int axis, int count, nt_layer *const *layers) {
+    return nti_branches(t, "nt_concat_layer", NTI_JOIN_CONCAT, axis, count, layers);
+}
+
+// A scope of names around a layer: numbered by its label, or named.
+static nt_layer *nti_scope_layer(nt_layer *inner, const char *name, const char *label) {
+    nt_tape *t = inner->tape;
+    nt_layer *enter = nti_leaf_layer(t, name, NTI_ENTER), *leave = nti_leaf_layer(t, name, NTI_LEAVE);
+    nt_layer *l = enter && leave ? nti_layer_new(t, name, -1, inner->steps + 2) : NULL;
+    if (!l) return NULL;
+    enter->label = label, l->depth = inner->depth, l->scoped = 1;
+    l->step[0] = enter, l->step[nti_put_steps(l, 1, inner)] = leave;
     return l;
 }
 
 NT_API nt_layer *nt_residual_layer(nt_tape *t, nt_layer *inner) {
     if (!t || t->sticky) return NULL;
     if (!inner || inner->tape != t) return nti_layer_wrong(t, "nt_residual_layer: the inner layer is NULL or belongs to another tape");
-    nt_layer *enter = nti_leaf_layer(t, "nt_residual_layer", NTI_ENTER_RESIDUAL),
-             *leave = nti_leaf_layer(t, "nt_residual_layer", NTI_LEAVE_RESIDUAL);
-    nt_layer *l = leave ? nti_layer_new(t, "nt_residual_layer", -1, inner->steps + 2) : NULL;
-    if (!l || !enter) return NULL;
-    l->depth = inner->depth + 1;
-    l->step[0] = enter, l->step[l->steps - 1] = leave;
-    for (int j = 0; j < inner->steps; j++) l->step[1 + j] = inner->step[j];
+    nt_layer *branch[2];
+    branch[0] = nt_serial_layer(t, 0, NULL), branch[1] = inner;
+    nt_layer *sum = branch[0] ? nti_branches(t, "nt_residual_layer", NTI_JOIN_SUM, 0, 2, branch) : NULL;
+    return sum ? nti_scope_layer(sum, "nt_residual_layer", "Residual") : NULL;
+}
+
+NT_API nt_layer *nt_layer_named(nt_layer *l, const char *name) {
+    static const char call[] = "nt_layer_named";
+    if (!l || l->tape->sticky) return NULL;
+    nt_tape *t = l->tape;
+    size_t n = name ? strlen(name) : 0;
+    if (!n || name[0] == '/' || name[n - 1] == '/') {
+        return nti_layer_wrong(t, "nt_layer_named: a name has one character at least, and '/' only inside");
+    }
+    if (l->row && l->initialised) return nti_layer_wrong(t, "nt_layer_named: its parameters have names already; name a layer before nt_init");
+    char *copy = (char *)nti_high(t, NTI_PLAIN, NTI_FOR_OBJECT, n + 1);
+    if (!copy) { nti_no_room(t, call); return NULL; }
+    memcpy(copy, name, n + 1);
+    if (!l->row && !l->scoped) l = nti_scope_layer(l, call, "");
+    if (l) l->step[0]->name = copy;
     return l;
 }
 
 // Initialising and applying --------------------------------------------------------------------------------------------------
 
-static int nti_is_marker(const nt_layer *l, int kind) { return l->row == &nti_layer_rows[kind]; }
+static int nti_is_layer(const nt_layer *l, int kind) { return l->row == &nti_layer_rows[kind]; }
 
-static int nti_enclosing(const nt_layer *net, int k) { // the marker that opens the scope of step k; -1: the outermost
-    int open = 0;
-    for (int j = k - 1; j >= 0; j--) {
-        if (nti_is_marker(net->step[j], NTI_LEAVE_RESIDUAL)) open++;
-        else if (nti_is_marker(net->step[j], NTI_ENTER_RESIDUAL) && open-- == 0) return j;
-    }
-    return -1;
-}
-
-// "Residual_0/Dense_1": numbered among the layers of one kind in one scope; a layer used again keeps its first path.
-static const char *nti_make_path(nt_layer *net, int k) {
-    int number = 0, scope = nti_enclosing(net, k);
-    for (int j = scope + 1; j < k; j++) {
-        if (net->step[j] == net->step[k]) return net->path[j];
-        if (net->step[j]->row != net->step[k]->row || nti_enclosing(net, j) != scope) continue;
-        int again = 0;
-        for (int i = scope + 1; i < j; i++) again |= net->step[i] == net->step[j];
-        number += !again;
-    }
-    char text[32];
+// "outer/Dense_1", or "outer/name".
+static const char *nti_make_path(nt_tape *t, const char *outer, const nt_layer *l, int number) {
+    char text[64];
     nti_text o = { text, sizeof text, 0, 0 };
-    nti_format(&o, "%s_%d", net->step[k]->row->name, number);
-    const char *outer = scope < 0 ? "" : net->path[scope];
-    size_t n = strlen(outer), m = strlen(text);
-    char *path = (char *)nti_high(net->tape, NTI_PLAIN, NTI_FOR_OBJECT, n + m + 2);
+    if (!l->name) nti_format(&o, "%s_%d", l->label, number);
+    const char *last = l->name ? l->name : text;
+    size_t n = strlen(outer), m = strlen(last);
+    char *path = (char *)nti_high(t, NTI_PLAIN, NTI_FOR_OBJECT, n + m + 2);
     if (!path) return NULL;
     memcpy(path, outer, n);
     if (n) path[n++] = '/';
-    memcpy(path + n, text, m + 1);
+    memcpy(path + n, last, m + 1);
     return path;
+}
+
+// How many other layers in the scope, which step `scope` opened, come before step k under its label.
+static int nti_layer_number(const nt_layer *net, int scope, int k) {
+    int number = 0, open = 0;
+    const nt_layer *l = net->step[k];
+    for (int j = scope + 1; j < k; j++) {
+        const nt_layer *s = net->step[j];
+        if (!open && !s->name && s->label == l->label && s->first == j) number++;
+        open += nti_is_layer(s, NTI_ENTER) - nti_is_layer(s, NTI_LEAVE);
+    }
+    return number;
+}
+
+static int nti_name_is_free(const nt_layer *net, int k) { // 0 after an error
+    for (int j = 0; j < k; j++) {
+        const nt_layer *s = net->step[j];
+        if ((!s->name && !net->step[k]->name) || !net->path[j] || s == net->step[k] || strcmp(net->path[j], net->path[k]) != 0) continue;
+        nti_sticky(net->tape, NT_ERROR_ARGUMENT, "nt_init: two layers have the name %s", net->path[k]);
+        return 0;
+    }
+    return 1;
+}
+
+// The paths of all steps; a layer used again keeps its first one. 0 after an error.
+static int nti_make_paths(nt_layer *net) {
+    nt_tape *t = net->tape;
+    size_t low = t->low.used;
+    uint32_t epoch = ++t->epoch;
+    int level = 0, *scope = (int *)nti_low(t, (size_t)(net->steps + 1) * sizeof *scope); // the steps that opened the scopes
+    if (!scope) { nti_no_room(t, "nt_init"); return 0; }
+    scope[0] = -1;
+    for (int k = 0; k < net->steps; k++) {
+        nt_layer *l = net->step[k];
+        if (l->epoch != epoch) l->epoch = epoch, l->first = k;
+        if (nti_is_layer(l, NTI_LEAVE)) level--;
+        if (!net->path[k] && l->first != k) net->path[k] = net->path[l->first];
+        if (!net->path[k] && (l->name || l->label[0])) {
+            const char *outer = scope[level] < 0 ? "" : net->path[scope[level]];
+            net->path[k] = nti_make_path(t, outer, l, l->name ? 0 : nti_layer_number(net, scope[level], k));
+            if (!net->path[k]) { nti_no_room(t, "nt_init"); return 0; }
+            if (!nti_name_is_free(net, k)) return 0;
+        }
+        if (nti_is_layer(l, NTI_ENTER)) scope[++level] = k;
+    }
+    nti_low_rewind(t, low);
+    return 1;
 }
 
 static nt_tensor *nti_make_param(nt_layer *l, int j, const nt_shape *shape, const char *path) {
@@ -12314,7 +12588,7 @@ static int nti_init_leaf(nt_layer *l, nt_key_value key, const nt_tensor *x, cons
     memset(shape, 0, sizeof shape);
     if (!l->row->shapes) return 1;
     if (!l->row->shapes(l, x, shape)) return 0;
-    for (int j = 0, count = 0; j < NTI_LAYER_PARAMS; j++) {
+    for (int j = 0, count = 0; j < l->slots; j++) {
         if (!l->use[j]) continue;
         if (!l->param[j]) {
             if (!nti_shape_argument(l->tape, path, l->dtype, &shape[j])) return 0;
@@ -12337,6 +12611,31 @@ static int nti_init_leaf(nt_layer *l, nt_key_value key, const nt_tensor *x, cons
     return 1;
 }
 
+// A marker's effect. The results of the branches that are done lie in `kept` below the input of the next one.
+static nt_tensor *nti_apply_marker(const nt_layer *l, nt_tensor *x, nt_tensor **kept, int *level) {
+    if (nti_is_layer(l, NTI_FORK)) kept[(*level)++] = x;
+    if (nti_is_layer(l, NTI_NEXT)) {
+        nt_tensor *input = kept[*level - 1];
+        kept[*level - 1] = x, kept[(*level)++] = input;
+        return input;
+    }
+    if (!nti_is_layer(l, NTI_JOIN)) return x;
+    nt_tensor **part = kept + *level - l->count, *y = part[0];
+    kept[*level - 1] = x, *level -= (int)l->count;
+    if (l->count == 1) return x;
+    if (l->join == NTI_JOIN_CONCAT) return nt_concat(nti_list(part, (int)l->count), l->axis);
+    for (int k = 1; k < l->count; k++) y = l->join == NTI_JOIN_SUM ? nt_add(y, part[k]) : nt_mul(y, part[k]);
+    return y;
+}
+
+static nt_tensor *nti_apply_leaf(nt_layer *l, nt_tensor *x, const nt_apply_desc *d, int at, const nti_application *a) {
+    nt_tensor *p[NTI_LAYER_PARAMS];
+    for (int j = 0; j < l->slots; j++) p[j] = !l->use[j] ? NULL : d->params.count ? d->params.items[at++] : l->param[j];
+    nt_tensor *y = l->row->apply(l, x, p, a);
+    if (y && y != x && !y->name) y->name = a->path; // for messages and reports
+    return y;
+}
+
 static nt_tensor *nti_apply_steps(const nt_layer *net, nt_tensor *x, const nt_apply_desc *d, nt_key_value key, int init) {
     nt_tape *t = net->tape;
     nti_application a = { d->train, NULL, NULL };
@@ -12345,21 +12644,15 @@ static nt_tensor *nti_apply_steps(const nt_layer *net, nt_tensor *x, const nt_ap
     if (!kept) return nti_record_memory(t, NTI_OP_ADD);
     for (int k = 0; k < net->steps && x; k++) {
         nt_layer *l = net->step[k];
-        if (nti_is_marker(l, NTI_ENTER_RESIDUAL)) { kept[level++] = x; continue; }
-        if (nti_is_marker(l, NTI_LEAVE_RESIDUAL)) { x = nt_add(kept[--level], x); continue; }
+        if (!l->row->apply) { x = nti_apply_marker(l, x, kept, &level); continue; }
         if (init && !nti_init_leaf(l, key, x, net->path[k])) return NULL;
         a.path = net->path[k];
-        if (d->train && !a.key && nti_is_marker(l, NTI_DROPOUT)) {
+        if (d->train && !a.key && nti_is_layer(l, NTI_DROPOUT)) {
             int64_t i[3];
             i[0] = d->key.word[0], i[1] = d->key.word[1], i[2] = 1;
             a.key = nti_record(t, NTI_OP_KEY, NULL, 0, i, 3, NULL, 0);
         }
-        nt_tensor *p[NTI_LAYER_PARAMS];
-        for (int j = 0, at = init ? 0 : net->at[k]; j < NTI_LAYER_PARAMS; j++)
-            p[j] = !l->use[j] ? NULL : d->params.count ? d->params.items[at++] : l->param[j];
-        nt_tensor *y = l->row->apply(l, x, p, &a);
-        if (y && y != x && !y->name) y->name = net->path[k]; // for messages and reports
-        x = y;
+        x = nti_apply_leaf(l, x, d, init ? 0 : net->at[k], &a);
     }
     return x;
 }
@@ -12371,17 +12664,19 @@ static nt_status nti_init_memory(nt_layer *net) {
 
 static nt_status nti_init_list(nt_layer *net) { // the flat list of parameters, each once
     int count = 0;
-    for (int k = 0; k < net->steps; k++) count += net->step[k]->use[0] + net->step[k]->use[1];
+    for (int k = 0; k < net->steps; k++)
+        for (int j = 0; j < net->step[k]->slots; j++) count += net->step[k]->use[j];
     net->list = (nt_tensor **)nti_high(net->tape, NTI_PLAIN, NTI_FOR_OBJECT, (size_t)count * sizeof *net->list);
     if (!net->list) return nti_init_memory(net);
+    uint32_t epoch = ++net->tape->epoch;
     net->params = 0;
     for (int k = 0; k < net->steps; k++) {
-        net->at[k] = net->params;
-        for (int j = 0; j < k; j++)
-            if (net->step[j] == net->step[k]) net->at[k] = net->at[j];
-        if (net->at[k] != net->params) continue;
-        for (int j = 0; j < NTI_LAYER_PARAMS; j++)
-            if (net->step[k]->use[j]) net->list[net->params++] = net->step[k]->param[j];
+        nt_layer *l = net->step[k];
+        net->at[k] = l->epoch == epoch ? net->at[l->first] : net->params;
+        if (l->epoch == epoch) continue;
+        l->epoch = epoch, l->first = k;
+        for (int j = 0; j < l->slots; j++)
+            if (l->use[j]) net->list[net->params++] = l->param[j];
     }
     net->initialised = net->tape->serial;
     return NT_OK;
@@ -12394,11 +12689,7 @@ NT_API nt_status nt_init(nt_layer *net, nt_key_value key, nt_tensor *x) {
     if (x->tape != t) { nti_sticky(t, NT_ERROR_ARGUMENT, "nt_init: the input %v belongs to another tape", x); return t->status; }
     memset(&d, 0, sizeof d);
     if (!net->touched) net->touched = ++t->serial;
-    for (int k = 0; k < net->steps; k++) {
-        if (nti_is_marker(net->step[k], NTI_LEAVE_RESIDUAL)) continue; // has no name
-        if (!net->path[k]) net->path[k] = nti_make_path(net, k);
-        if (!net->path[k]) return nti_init_memory(net);
-    }
+    if (!nti_make_paths(net)) return t->status;
     nt_marker mark = nt_mark(t);
     nt_tensor *y = nti_apply_steps(net, x, &d, key, 1);
     nti_drop_nodes(t, mark.serial); // recorded for their shapes only
@@ -12442,7 +12733,7 @@ static void nti_layer_rewound(void *layer, uint64_t serial) { // parameters newe
     nt_layer *l = (nt_layer *)layer;
     if (l->initialised <= serial && l->touched <= serial) return;
     l->initialised = l->touched = 0, l->list = NULL, l->params = 0;
-    for (int j = 0; j < NTI_LAYER_PARAMS; j++) l->param[j] = NULL;
+    for (int j = 0; j < l->slots; j++) l->param[j] = NULL;
     for (int k = 0; k < l->steps; k++) l->path[k] = NULL;
 }
 // >>optimizers
