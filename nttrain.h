@@ -39,7 +39,7 @@
 //                 compiled for each instruction set: >>kernels  >>vector mathematics  >>random bits  >>product kernels
 //                 >>convolution kernels  >>row kernels of a pass  >>updates  >>passes
 //                 >>integers  >>casts  >>random arrays  >>initializers
-//                 operations, their plans and tiles: >>matmul  >>convolution  >>axes  >>reductions  >>row operations  >>pooling rows
+//                 operations, their plans and tiles: >>matmul  >>convolution  >>axes  >>reductions  >>row operations  >>attention  >>pooling rows
 //                 >>moving rows  >>gather and scatter  >>check of indices  >>elementwise driver  >>evaluators
 //                 >>rows  >>rules  >>samples  >>autodiff  >>transforms  >>compiler  >>planner  >>programs  >>running  >>reports
 //                 >>layers  >>optimizers  >>files
@@ -461,6 +461,16 @@ NT_API nt_tensor *nt_cross_entropy(nt_tensor *logits, nt_tensor *labels);
 NT_API nt_tensor *nt_cross_entropy_with(nt_tensor *logits, nt_tensor *labels, const nt_cross_entropy_desc *desc);
 // (x - mean) / sqrt(var + eps) scale + bias over the last axis, biased variance; scale and bias (n) may be NULL.
 NT_API nt_tensor *nt_layer_norm(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, double eps);
+
+typedef struct nt_attention_desc {
+    double scale;       // on the scores; 0: 1 / sqrt(d)
+    int causal;         // query i sees the keys 0 .. i only
+} nt_attention_desc;
+// softmax(scale q k^T) v for each example and head; the scores are never stored, neither here nor in any derivative's first transpose.
+// q (batch, time, heads, d), k (batch, keys, heads, d), v (batch, keys, heads, dv): (batch, time, heads, dv). They are read through their
+// strides: slices of one projection cost no copies. mask NULL, or of any dtype, not zero = seen, broadcast to (batch, heads, time, keys).
+// A query that sees no key gives NaN, as the softmax of nothing but -infinity does. desc NULL: the defaults.
+NT_API nt_tensor *nt_attention(nt_tensor *q, nt_tensor *k, nt_tensor *v, nt_tensor *mask, const nt_attention_desc *desc);
 
 // In programs that list it (nt_compile_desc.assigns), the variable gets the value; all reads in a run see the value at its
 // start. Same dtype and shape. Returns a value that stands for the assignment.
@@ -1535,6 +1545,14 @@ static nt_tensor *nti_record(nt_tape *t, int op, nt_tensor *const *in, int input
     return &n->pub;
 }
 
+#define NTI_FEW 8 // operands of any row that is not a list
+
+static nt_params nti_list(nt_tensor **items, int count) {
+    nt_params p;
+    p.count = count, p.items = items;
+    return p;
+}
+
 static nt_tensor *nti_record1(int op, nt_tensor *x) { return x ? nti_record(x->tape, op, &x, 1, NULL, 0, NULL, 0) : NULL; }
 
 static nt_tensor *nti_record2(int op, nt_tensor *x, nt_tensor *y) {
@@ -2139,6 +2157,13 @@ typedef struct nti_window {            // `count` windows of one row of the outp
     int64_t step, out_step;            // from window to window, in what is pooled and in the result
 } nti_window;
 
+typedef struct nti_hidden {            // scores that do not count, in columns that stand for `n` queries from `first` on
+    const uint8_t *mask;               // NULL: none; a zero hides
+    int64_t query_step, key_step;      // in the mask
+    int64_t first, n, keys, pitch;
+    int causal;
+} nti_hidden;
+
 typedef struct nti_rows_table {
     nti_reduce_kernels reduce[4];      // NTI_SUM to NTI_MIN
     // first index of *value; a NaN finds a NaN
@@ -2158,6 +2183,10 @@ typedef struct nti_rows_table {
     // adds g to out at the first maximal tap
     void (*max_pool_grad)(void *out, const void *x, const void *g, const nti_window *w);
     void (*max_pool_jvp)(void *out, const void *x, const void *t, const nti_window *w);
+    // attention's scores: a row for each key, a column for each query, `pitch` from row to row
+    void (*hide)(void *x, const nti_hidden *h, double value);
+    void (*column_softmax)(void *x, int64_t keys, int64_t n, int64_t pitch, double scale);                 // of scale x
+    void (*column_softmax_grad)(void *t, const void *y, int64_t keys, int64_t n, int64_t pitch, double scale); // scale y (t - sum y t)
 } nti_rows_table;
 // >>update kernels
 // What the optimizer's kernels are told: hyper-parameters and the factors of this very update, prepared once in double.
@@ -4296,12 +4325,86 @@ static void NTI_K(nti_max_pool_jvp)(void *out, const void *x, const void *t, con
     }
 }
 
+// Columns in the lanes, so nothing is added across them; a sum over keys goes in four chains, which are added at the end.
+static void NTI_K(nti_hide)(void *x, const nti_hidden *h, double value) {
+    NTI_T hidden = (NTI_T)value;
+    for (int64_t k = 0; k < h->keys; k++) {
+        NTI_T *row = (NTI_T *)x + k * h->pitch;
+        const uint8_t *m = h->mask ? h->mask + k * h->key_step : NULL;
+        int64_t seen_from = h->causal ? nti_max(0, nti_min(k - h->first, h->n)) : 0;
+        if (m && h->query_step == 0 && !*m) seen_from = h->n;
+        for (int64_t j = 0; j < seen_from; j++) row[j] = hidden;
+        for (int64_t j = seen_from; m && h->query_step && j < h->n; j++)
+            if (!m[j * h->query_step]) row[j] = hidden;
+    }
+}
+static NTI_INLINE NTI_LANES NTI_K(nti_lanes_most)(NTI_LANES a, NTI_LANES x) {
+    NTI_EACH(l) a.v[l] = NTI_CHOOSE(NTI_LT(a.v[l], x.v[l]), x.v[l], a.v[l]);
+    return a;
+}
+// One step of a chain: the maximum; the exponential of what is left behind the maximum, and its sum; the sum of products.
+#define NTI_CHAIN_MOST(i) { \
+        NTI_LANES e = NTI_LANES_AT(p + (k + i) * pitch, 0, left, 0); \
+        NTI_EACH(l) top##i.v[l] = NTI_CHOOSE(NTI_LT(top##i.v[l], e.v[l] * factor), e.v[l] * factor, top##i.v[l]); \
+    }
+#define NTI_CHAIN_EXP(i) { \
+        NTI_LANES e = NTI_LANES_AT(p + (k + i) * pitch, 0, left, 0); \
+        NTI_EACH(l) e.v[l] = NTI_K(nti_exp)(e.v[l] * factor - top0.v[l]), sum##i.v[l] = sum##i.v[l] + e.v[l]; \
+        NTI_LANES_PUT(p + (k + i) * pitch, 0, left, e); \
+    }
+#define NTI_CHAIN_DOT(i) { \
+        NTI_LANES a = NTI_LANES_AT(py + (k + i) * pitch, 0, left, 0), b = NTI_LANES_AT(p + (k + i) * pitch, 0, left, 0); \
+        NTI_EACH(l) sum##i.v[l] = NTI_FMA(a.v[l], b.v[l], sum##i.v[l]); \
+    }
+#define NTI_CHAINS(step) \
+    for (k = 0; k + 4 <= keys; k += 4) { step(0) step(1) step(2) step(3) } \
+    for (; k < keys; k++) { step(0) }
+static void NTI_K(nti_column_softmax)(void *x, int64_t keys, int64_t n, int64_t pitch, double scale) {
+    NTI_T factor = (NTI_T)scale;
+    for (int64_t c = 0, k; c < n; c += NTI_SUM_LANES) {
+        NTI_T *p = (NTI_T *)x + c;
+        int64_t left = n - c;
+        NTI_LANES top0 = NTI_LANES_SPLAT(-(NTI_T)INFINITY), top1 = top0, top2 = top0, top3 = top0;
+        NTI_LANES sum0 = NTI_LANES_SPLAT(0), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+        NTI_CHAINS(NTI_CHAIN_MOST)
+        top0 = NTI_K(nti_lanes_most)(NTI_K(nti_lanes_most)(top0, top2), NTI_K(nti_lanes_most)(top1, top3));
+        NTI_CHAINS(NTI_CHAIN_EXP)
+        NTI_EACH(l) sum0.v[l] = (NTI_T)1 / ((sum0.v[l] + sum2.v[l]) + (sum1.v[l] + sum3.v[l]));
+        for (k = 0; k < keys; k++) {
+            NTI_LANES e = NTI_LANES_AT(p + k * pitch, 0, left, 0);
+            NTI_EACH(l) e.v[l] = e.v[l] * sum0.v[l];
+            NTI_LANES_PUT(p + k * pitch, 0, left, e);
+        }
+    }
+}
+static void NTI_K(nti_column_softmax_grad)(void *t, const void *y, int64_t keys, int64_t n, int64_t pitch, double scale) {
+    NTI_T factor = (NTI_T)scale;
+    for (int64_t c = 0, k; c < n; c += NTI_SUM_LANES) {
+        NTI_T *p = (NTI_T *)t + c;
+        const NTI_T *py = (const NTI_T *)y + c;
+        int64_t left = n - c;
+        NTI_LANES sum0 = NTI_LANES_SPLAT(0), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+        NTI_CHAINS(NTI_CHAIN_DOT)
+        NTI_EACH(l) sum0.v[l] = (sum0.v[l] + sum2.v[l]) + (sum1.v[l] + sum3.v[l]);
+        for (k = 0; k < keys; k++) {
+            NTI_LANES a = NTI_LANES_AT(py + k * pitch, 0, left, 0), b = NTI_LANES_AT(p + k * pitch, 0, left, 0);
+            NTI_EACH(l) b.v[l] = a.v[l] * factor * (b.v[l] - sum0.v[l]);
+            NTI_LANES_PUT(p + k * pitch, 0, left, b);
+        }
+    }
+}
+#undef NTI_CHAIN_MOST
+#undef NTI_CHAIN_EXP
+#undef NTI_CHAIN_DOT
+#undef NTI_CHAINS
+
 #define NTI_REDUCE_ROW(name) { NTI_K(nti_runs_##name), NTI_K(nti_lanes_##name), NTI_K(nti_rows_##name) }
 static const nti_rows_table NTI_K(nti_rows_table) = {
     { NTI_REDUCE_ROW(sum), NTI_REDUCE_ROW(prod), NTI_REDUCE_ROW(max), NTI_REDUCE_ROW(min) },
     NTI_K(nti_find), NTI_K(nti_arg_rows), NTI_K(nti_softmax), NTI_K(nti_log_softmax), NTI_K(nti_softmax_grad), NTI_K(nti_log_softmax_grad),
     NTI_K(nti_cross_entropy), NTI_K(nti_cross_entropy_grad), NTI_K(nti_cross_entropy_jvp), NTI_K(nti_norm_stats), NTI_K(nti_norm_apply),
-    NTI_K(nti_norm_grad), { NTI_K(nti_pool_max), NTI_K(nti_pool_sum) }, NTI_K(nti_max_pool_grad), NTI_K(nti_max_pool_jvp)
+    NTI_K(nti_norm_grad), { NTI_K(nti_pool_max), NTI_K(nti_pool_sum) }, NTI_K(nti_max_pool_grad), NTI_K(nti_max_pool_jvp),
+    NTI_K(nti_hide), NTI_K(nti_column_softmax), NTI_K(nti_column_softmax_grad)
 };
 #undef NTI_LV
 #undef NTI_EACH
@@ -6167,6 +6270,291 @@ NTI_ROW_OPERATION(norm_grad, k->norm_grad(NTI_WHOLE(c->out), NTI_WHOLE(c->in[0])
 #define nti_plan_norm_stats nti_plan_softmax
 #define nti_plan_norm_apply nti_plan_softmax
 #define nti_plan_norm_grad nti_plan_softmax
+// >>attention
+// A block of queries of one example and head at a time: its scores against all keys lie transposed in worker scratch (a row for each
+// key), softmax runs down the columns, and every product is the micro kernel's. Nothing is kept for the derivatives but the operands:
+// scores cost two products to make again, and a whole block of them needs no log-sum-exp.
+//   in: q, k, v, then the cotangent (GRAD) or the tangents that there are (JVP), then the mask; any strides
+//   i[0] kind, i[1] causal, i[2] masked, i[3] bit j: the tangent of operand j is there; d[0] scale
+//   out: (batch, time, heads, dv); of GRAD flat: the cotangents of q, k and v one after another
+enum { NTI_ATTEND, NTI_ATTEND_GRAD, NTI_ATTEND_JVP };
+enum { NTI_HEAD_Q, NTI_HEAD_K, NTI_HEAD_V, NTI_HEAD_G, NTI_HEAD_TQ = NTI_HEAD_G, NTI_HEAD_TK, NTI_HEAD_TV, NTI_HEAD_SLOTS };
+#define NTI_ATTENTION_BLOCK_BYTES 262144   // of a block of scores
+#define NTI_ATTENTION_UNITS 16             // heads from which on the cotangents of one head's keys are summed by one tile
+
+typedef struct nti_attention {
+    const nti_view *x[NTI_HEAD_SLOTS], *mask;   // NULL: not there
+    int64_t heads, units, queries, keys, d, dv; // units: heads of all examples
+    int64_t block, blocks, most, pitch;         // queries of a block, blocks of a head, queries of the last block if that is larger; columns
+    int64_t chunks, group;                      // tiles of a head, or heads of a tile
+    int64_t scores, derived, at[NTI_HEAD_SLOTS], room; // worker scratch, in elements: blocks of scores, copies of operands, the products'
+    int64_t worker;
+    size_t size;
+    double scale;
+    int causal, grad, jvp;
+} nti_attention;
+
+static int64_t nti_head_width(const nti_view *x) { return x->shape[3]; }
+
+// Rows of an operand are read as they lie if they are contiguous and do not crowd into few sets of the cache.
+static int nti_head_copied(const nti_view *x, size_t size) {
+    return (x->stride[3] != 1 && x->shape[3] != 1) || nti_gemm_bad_stride(x->stride[1], size);
+}
+
+static nti_gemm nti_attention_gemm(int64_t m, int64_t n, int64_t k, int accumulate) {
+    nti_gemm g;
+    memset(&g, 0, sizeof g);
+    g.m = m, g.n = n, g.k = k, g.accumulate = accumulate, g.slab = 256, g.csa = g.csb = g.csc = 1;
+    return g;
+}
+
+static int64_t nti_attention_room(int64_t m, int64_t n, int64_t k, int accumulate, size_t size) {
+    nti_gemm g = nti_attention_gemm(m, n, k, accumulate);
+    nti_gemm_room r = nti_gemm_scratch(&g, size);
+    return r.block + r.panel + r.sums;
+}
+
+static void nti_attention_operands(const nti_call *c, nti_attention *a) {
+    int at = 3;
+    memset(a, 0, sizeof *a);
+    a->grad = c->i[0] == NTI_ATTEND_GRAD, a->jvp = c->i[0] == NTI_ATTEND_JVP, a->causal = c->i[1] != 0;
+    for (int k = 0; k < 3; k++) a->x[k] = &c->in[k];
+    if (a->grad) a->x[NTI_HEAD_G] = &c->in[at++];
+    for (int k = 0; a->jvp && k < 3; k++)
+        if (c->i[3] >> k & 1) a->x[NTI_HEAD_TQ + k] = &c->in[at++];
+    if (c->i[2]) a->mask = &c->in[at];
+    const nti_view *q = &c->in[0], *v = &c->in[2];
+    a->heads = q->shape[2], a->units = q->shape[0] * q->shape[2], a->queries = q->shape[1], a->keys = v->shape[1];
+    a->d = q->shape[3], a->dv = v->shape[3], a->size = q->dtype == NT_F64 ? sizeof(double) : sizeof(float);
+    a->scale = q->dtype == NT_F64 ? c->d[0] : (double)(float)c->d[0];
+}
+
+// How the work is cut: by the shapes alone.
+static void nti_attention_cut(nti_attention *a) {
+    int64_t unit = (int64_t)(NTI_PANEL_BYTES / a->size), row = nti_max(1, a->keys) * (int64_t)a->size;
+    a->block = row * 2 * unit > NTI_ATTENTION_BLOCK_BYTES ? unit : 2 * unit;
+    a->blocks = nti_max(1, (a->queries + a->block / 2 - 1) / a->block); // a short rest goes with the last block
+    a->most = nti_max(nti_min(a->block, a->queries), a->queries - (a->blocks - 1) * a->block);
+    a->pitch = nti_multiple(nti_max(1, a->most), NTI_SUM_WIDTH);
+    double work = 2.0 * (double)a->queries * (double)a->keys * (double)(a->d + a->dv) * (a->grad || a->jvp ? 2.5 : 1);
+    double pieces = work / (4 * NTI_TILE_FLOPS);
+    a->chunks = pieces < 1 ? 1 : pieces < (double)a->blocks ? (int64_t)pieces : a->blocks;
+    if (a->grad) a->chunks = nti_min(a->chunks, nti_tile_count(NTI_ATTENTION_UNITS, nti_max(1, a->units)));
+    a->group = work < 1 ? 1 : work > NTI_TILE_FLOPS ? 1 : (int64_t)(NTI_TILE_FLOPS / work);
+}
+
+static void nti_attention_scratch(nti_attention *a) {
+    size_t size = a->size;
+    int64_t block = a->keys * a->pitch, room = nti_attention_room(a->keys, a->most, nti_max(a->d, a->dv), a->jvp, size);
+    room = nti_max(room, nti_attention_room(a->most, a->dv, a->keys, a->jvp, size));
+    if (a->grad) room = nti_max(room, nti_attention_room(a->most, a->d, a->keys, 0, size));
+    if (a->grad) room = nti_max(room, nti_attention_room(a->keys, nti_max(a->d, a->dv), a->most, 1, size));
+    a->scores = 0;
+    a->derived = nti_multiple(block, 16);
+    int64_t at = a->grad || a->jvp ? 2 * a->derived : a->derived;
+    for (int k = 0; k < NTI_HEAD_SLOTS; k++) {
+        a->at[k] = at;
+        if (!a->x[k] || !nti_head_copied(a->x[k], size)) continue;
+        int queries = k == NTI_HEAD_Q || k == NTI_HEAD_TQ; // and the cotangent
+        at += nti_multiple((queries ? a->most : a->keys) * nti_gemm_pitch(nti_head_width(a->x[k])), 16);
+    }
+    a->room = at;
+    a->worker = at + room;
+}
+
+static nti_attention nti_attention_make(const nti_call *c) {
+    nti_attention a;
+    nti_attention_operands(c, &a);
+    nti_attention_cut(&a);
+    nti_attention_scratch(&a);
+    return a;
+}
+
+// Partial cotangents of k and v behind the first chunk: `chunks - 1` for each unit.
+static int64_t nti_attention_partial(const nti_attention *a) { return a->keys * (a->d + a->dv); }
+
+static void nti_plan_attention(const nti_call *c, nti_plan *p) {
+    nti_attention a = nti_attention_make(c);
+    nti_plan_tiles(p, nti_view_size(&c->out) ? nti_tile_count(a.units, a.group) * a.chunks : 0);
+    p->worker = (size_t)a.worker * a.size;
+    if (!a.grad || a.chunks == 1 || !p->tiles[0]) return;
+    p->phases = 2;
+    p->tiles[1] = a.units;
+    p->shared = (size_t)(a.units * (a.chunks - 1) * nti_attention_partial(&a)) * a.size;
+}
+
+// Rows of one head of an operand, the last axis contiguous: as they lie or copied; *step from row to row.
+static const void *nti_head_rows(const nti_attention *a, int slot, int64_t unit, int64_t first, int64_t n, char *worker, int64_t *step) {
+    const nti_view *x = a->x[slot];
+    int64_t offset = unit / a->heads * x->stride[0] + unit % a->heads * x->stride[2] + first * x->stride[1], width = nti_head_width(x);
+    const char *from = (const char *)x->data + offset * (int64_t)a->size;
+    *step = x->stride[1];
+    if (!nti_head_copied(x, a->size)) return from;
+    char *to = worker + a->at[slot] * (int64_t)a->size;
+    *step = nti_gemm_pitch(width);
+    nti_move(a->size, n, width, to, *step, 1, from, x->stride[1], x->stride[3]);
+    return to;
+}
+
+typedef struct nti_heads {          // what a tile works on: one unit, one block of its queries
+    const nti_call *call;
+    const nti_attention *a;
+    char *worker;
+    int64_t unit, first, n, keys;   // keys: that any query of the block sees
+    const void *row[NTI_HEAD_SLOTS];
+    int64_t step[NTI_HEAD_SLOTS];
+} nti_heads;
+
+static void nti_heads_product(const nti_heads *h, nti_gemm *g) {
+    NTI_GEMM_TABLE(h->call, h->call->in[0].dtype)->product(g, h->worker + h->a->room * (int64_t)h->a->size);
+}
+
+static void nti_heads_load(nti_heads *h, int slot, int64_t first, int64_t n) {
+    if (h->a->x[slot]) h->row[slot] = nti_head_rows(h->a, slot, h->unit, first, n, h->worker, &h->step[slot]);
+}
+
+static char *nti_heads_scores(const nti_heads *h, int derived) {
+    return h->worker + (derived ? h->a->derived : h->a->scores) * (int64_t)h->a->size;
+}
+
+// scores (keys, queries) = or += rows of `key` times rows of `query`, transposed
+static void nti_heads_score(const nti_heads *h, int key, int query, int derived, int accumulate, int64_t width) {
+    nti_gemm g = nti_attention_gemm(h->keys, h->n, width, accumulate);
+    g.a = h->row[key], g.rsa = h->step[key];
+    g.b = h->row[query], g.rsb = 1, g.csb = h->step[query];
+    g.c = nti_heads_scores(h, derived), g.rsc = h->a->pitch;
+    nti_heads_product(h, &g);
+}
+
+// out (queries, width) = or += scores, transposed, times rows of `key`
+static void nti_heads_mix(const nti_heads *h, int derived, int key, char *out, int accumulate) {
+    nti_gemm g = nti_attention_gemm(h->n, nti_head_width(h->a->x[key]), h->keys, accumulate);
+    g.a = nti_heads_scores(h, derived), g.rsa = 1, g.csa = h->a->pitch;
+    g.b = h->row[key], g.rsb = h->step[key];
+    g.c = out, g.rsc = h->a->heads * g.n;
+    nti_heads_product(h, &g);
+}
+
+// out (keys, width) += scores times rows of `query`
+static void nti_heads_collect(const nti_heads *h, int derived, int query, char *out, int64_t step) {
+    nti_gemm g = nti_attention_gemm(h->keys, nti_head_width(h->a->x[query]), h->n, 1);
+    g.a = nti_heads_scores(h, derived), g.rsa = h->a->pitch;
+    g.b = h->row[query], g.rsb = h->step[query];
+    g.c = out, g.rsc = step;
+    nti_heads_product(h, &g);
+}
+
+// The softmax of the block. A scale of zero makes all scores equal, hidden ones aside.
+static void nti_heads_softmax(const nti_heads *h) {
+    const nti_attention *a = h->a;
+    const nti_rows_table *k = NTI_ROWS_TABLE(h->call, h->call->in[0].dtype);
+    double scale = a->scale == 0 ? 1 : a->scale;
+    nti_hidden hidden = { NULL, 0, 0, h->first, h->n, h->keys, a->pitch, a->causal };
+    nti_heads_score(h, NTI_HEAD_K, NTI_HEAD_Q, 0, 0, a->scale == 0 ? 0 : a->d);
+    if (a->mask) {
+        const int64_t *s = a->mask->stride;
+        hidden.mask = (const uint8_t *)a->mask->data + h->unit / a->heads * s[0] + h->unit % a->heads * s[1] + h->first * s[2];
+        hidden.query_step = s[2], hidden.key_step = s[3];
+    }
+    if (a->mask || a->causal) k->hide(nti_heads_scores(h, 0), &hidden, scale < 0 ? HUGE_VAL : -HUGE_VAL);
+    k->column_softmax(nti_heads_scores(h, 0), h->keys, h->n, a->pitch, scale);
+}
+
+// The derivative of the softmax in place of the derived scores: both directions are this one, it is symmetric.
+static void nti_heads_softmax_grad(const nti_heads *h) {
+    const nti_rows_table *k = NTI_ROWS_TABLE(h->call, h->call->in[0].dtype);
+    k->column_softmax_grad(nti_heads_scores(h, 1), nti_heads_scores(h, 0), h->keys, h->n, h->a->pitch, h->a->scale);
+}
+
+// Row `row` of this unit in something shaped (batch, rows, heads, width) from element `start` on
+static char *nti_heads_out(const nti_heads *h, int64_t start, int64_t rows, int64_t row, int64_t width) {
+    int64_t heads = h->a->heads, at = ((h->unit / heads * rows + row) * heads + h->unit % heads) * width;
+    return (char *)h->call->out.data + (start + at) * (int64_t)h->a->size;
+}
+
+static void nti_heads_forward(const nti_heads *h) {
+    nti_heads_mix(h, 0, NTI_HEAD_V, nti_heads_out(h, 0, h->a->queries, h->first, h->a->dv), 0);
+}
+
+static void nti_heads_jvp(const nti_heads *h) {
+    const nti_attention *a = h->a;
+    char *out = nti_heads_out(h, 0, a->queries, h->first, a->dv);
+    int scores = a->x[NTI_HEAD_TQ] || a->x[NTI_HEAD_TK];
+    if (a->x[NTI_HEAD_TQ]) nti_heads_score(h, NTI_HEAD_K, NTI_HEAD_TQ, 1, 0, a->d);
+    if (a->x[NTI_HEAD_TK]) nti_heads_score(h, NTI_HEAD_TK, NTI_HEAD_Q, 1, a->x[NTI_HEAD_TQ] != NULL, a->d);
+    if (scores) nti_heads_softmax_grad(h), nti_heads_mix(h, 1, NTI_HEAD_V, out, 0);
+    if (a->x[NTI_HEAD_TV]) nti_heads_mix(h, 0, NTI_HEAD_TV, out, scores);
+}
+
+static void nti_heads_grad(const nti_heads *h, char *dk, char *dv, int64_t dk_step, int64_t dv_step) {
+    const nti_attention *a = h->a;
+    nti_heads_score(h, NTI_HEAD_V, NTI_HEAD_G, 1, 0, a->dv);
+    nti_heads_collect(h, 0, NTI_HEAD_G, dv, dv_step);
+    nti_heads_softmax_grad(h);
+    nti_heads_collect(h, 1, NTI_HEAD_Q, dk, dk_step);
+    nti_heads_mix(h, 1, NTI_HEAD_K, nti_heads_out(h, 0, a->queries, h->first, a->d), 0);
+}
+
+static void nti_heads_clear(const nti_attention *a, char *out, int64_t step, int64_t width) {
+    for (int64_t k = 0; k < a->keys; k++) memset(out + k * step * (int64_t)a->size, 0, (size_t)width * a->size);
+}
+
+// The blocks of one chunk of a unit.
+static void nti_heads_chunk(nti_heads *h, int64_t chunk) {
+    const nti_attention *a = h->a;
+    int64_t keys = nti_view_size(a->x[NTI_HEAD_Q]), values = keys + nti_view_size(a->x[NTI_HEAD_K]);
+    int64_t dk_step = a->heads * a->d, dv_step = a->heads * a->dv;
+    char *dk = NULL, *dv = NULL;
+    if (a->grad && chunk == 0) {
+        dk = nti_heads_out(h, keys, a->keys, 0, a->d), dv = nti_heads_out(h, values, a->keys, 0, a->dv);
+    } else if (a->grad) {
+        dk = (char *)h->call->shared + (h->unit * (a->chunks - 1) + chunk - 1) * nti_attention_partial(a) * (int64_t)a->size;
+        dv = dk + a->keys * a->d * (int64_t)a->size, dk_step = a->d, dv_step = a->dv;
+    }
+    if (a->grad) nti_heads_clear(a, dk, dk_step, a->d), nti_heads_clear(a, dv, dv_step, a->dv);
+    int64_t begin = nti_share(a->blocks, a->chunks, chunk), end = nti_share(a->blocks, a->chunks, chunk + 1);
+    int64_t last = end == a->blocks ? a->queries : end * a->block, seen = a->causal ? nti_min(a->keys, last) : a->keys;
+    for (int slot = 0; slot < NTI_HEAD_SLOTS; slot++)
+        if (slot != NTI_HEAD_Q && slot != NTI_HEAD_TQ) nti_heads_load(h, slot, 0, seen);
+    for (int64_t b = begin; b < end; b++) {
+        h->first = b * a->block, h->n = b + 1 == a->blocks ? a->queries - h->first : a->block;
+        h->keys = a->causal ? nti_min(a->keys, h->first + h->n) : a->keys;
+        nti_heads_load(h, NTI_HEAD_Q, h->first, h->n);
+        nti_heads_load(h, NTI_HEAD_TQ, h->first, h->n);
+        nti_heads_softmax(h);
+        if (a->grad) nti_heads_grad(h, dk, dv, dk_step, dv_step);
+        else if (a->jvp) nti_heads_jvp(h);
+        else nti_heads_forward(h);
+    }
+}
+
+// The partial cotangents of k and v of a unit, in the order of the chunks.
+static void nti_heads_combine(const nti_heads *h) {
+    const nti_attention *a = h->a;
+    const nti_reduce_kernels *sum = &NTI_ROWS_TABLE(h->call, h->call->in[0].dtype)->reduce[NTI_SUM];
+    int64_t start = nti_view_size(&h->call->in[0]), bytes = (int64_t)a->size;
+    for (int which = 0; which < 2; which++) {
+        int64_t width = which ? a->dv : a->d;
+        const char *part = (const char *)h->call->shared + h->unit * (a->chunks - 1) * nti_attention_partial(a) * bytes;
+        if (which) part += a->keys * a->d * bytes, start += nti_view_size(&h->call->in[1]);
+        for (int64_t k = 0; k < a->keys; k++)
+            sum->rows(nti_heads_out(h, start, a->keys, k, width), part + k * width * bytes, a->chunks - 1, nti_attention_partial(a), width, 0);
+    }
+}
+
+static void nti_eval_attention(const nti_call *c, int phase, int64_t tile, void *worker) {
+    nti_attention a = nti_attention_make(c);
+    nti_heads h;
+    memset(&h, 0, sizeof h);
+    h.call = c, h.a = &a, h.worker = (char *)worker;
+    if (phase == 1) {
+        h.unit = tile;
+        nti_heads_combine(&h);
+        return;
+    }
+    int64_t first = tile / a.chunks * a.group, end = nti_min(first + a.group, a.units);
+    for (h.unit = first; h.unit < end; h.unit++) nti_heads_chunk(&h, tile % a.chunks);
+}
 // >>pooling rows
 // Max and sum pooling over 1 to 3 spatial axes of contiguous (N, spatial, C) and their derivatives. The kernels take a list
 // of taps (offsets of the elements of a window) and a number of windows that share it; along the last spatial axis all
@@ -7139,6 +7527,12 @@ static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *wo
       nti_vjp_norm, NULL, nti_decompose_norm, nti_sample_norm) \
     X(NORM_GRAD, "nt_layer_norm derivative", 3, 0, 4, -1, -2, 2, nti_infer_norm, NULL, nti_plan_norm_grad, nti_eval_norm_grad, NULL, NULL, nti_jvp_partly, \
       nti_vjp_norm_grad, NULL, nti_decompose_norm_grad, nti_sample_norm) \
+    X(ATTENTION, "nt_attention", -1, NTI_STRIDED, 0, -1, -2, 2, nti_infer_attention, NULL, nti_plan_attention, nti_eval_attention, nti_cost_attention, \
+      NULL, nti_jvp_attention, nti_vjp_attention, nti_vmap_attention, nti_decompose_attention, nti_sample_attention) \
+    X(ATTENTION_GRAD, "nt_attention derivative", -1, NTI_STRIDED, 8, -1, -2, 2, nti_infer_attention_grad, NULL, nti_plan_attention, nti_eval_attention, \
+      nti_cost_attention, NULL, nti_jvp_partly, nti_vjp_attention_grad, nti_vmap_attention, nti_decompose_attention_grad, nti_sample_attention) \
+    X(ATTENTION_JVP, "nt_attention derivative", -1, NTI_STRIDED, 0x38, -1, -2, 2, nti_infer_attention, NULL, nti_plan_attention, nti_eval_attention, \
+      nti_cost_attention, NULL, nti_jvp_attention_jvp, nti_vjp_attention_jvp, nti_vmap_attention, nti_decompose_attention_jvp, nti_sample_attention) \
     X(KEY, "nt_key_tensor", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_key, NULL, nti_plan_single, nti_eval_key, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_key) \
     X(FOLD_IN, "nt_fold_in", 2, NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_fold_in, NULL, nti_plan_single, nti_eval_fold_in, NULL, NULL, NULL, \
       NULL, NULL, NULL, nti_sample_key) \
@@ -8364,6 +8758,93 @@ NT_API nt_tensor *nt_layer_norm(nt_tensor *x, nt_tensor *scale, nt_tensor *bias,
     return bias ? nt_add(y, bias) : y;
 }
 
+// Attention: attributes kind, causal, masked, bits of the tangents; number scale. Operands q, k, v, then a cotangent or tangents, the mask.
+
+// The operands before the mask, in their order; 0 after recording an error.
+static int nti_attention_shapes(nti_node *n) {
+    const nt_tensor *q = &n->in[0]->pub, *k = &n->in[1]->pub, *v = &n->in[2]->pub;
+    int floats = n->inputs - (n->i[2] != 0);
+    if (!nti_dtype_allowed(n, q->dtype)) return 0;
+    for (int j = 1; j < floats; j++)
+        if (n->in[j]->pub.dtype != q->dtype)
+            return nti_wrong(n, NT_ERROR_DTYPE, "operands of two dtypes, %s and %s; there is no implicit promotion, nt_cast one of them",
+                             nt_dtype_name(q->dtype), nt_dtype_name(n->in[j]->pub.dtype));
+    if (q->rank != 4 || k->rank != 4 || v->rank != 4 || q->shape[3] != k->shape[3] || k->shape[1] != v->shape[1] ||
+        q->shape[0] != k->shape[0] || q->shape[0] != v->shape[0] || q->shape[2] != k->shape[2] || q->shape[2] != v->shape[2])
+        return nti_wrong(n, NT_ERROR_SHAPE, "takes q (batch, time, heads, d), k (batch, keys, heads, d) and v (batch, keys, heads, dv)");
+    if (floats == n->inputs) return 1;
+    const nt_tensor *mask = &n->in[floats]->pub;
+    if (mask->dtype != NT_BOOL) return nti_wrong(n, NT_ERROR_DTYPE, "the mask is %s, not bool", nt_dtype_name(mask->dtype));
+    return (mask->rank == 4 && mask->shape[0] == q->shape[0] && mask->shape[1] == q->shape[2] && mask->shape[2] == q->shape[1] &&
+            mask->shape[3] == k->shape[1]) ||
+           nti_wrong(n, NT_ERROR_SHAPE, "the mask is not (batch, heads, time, keys)");
+}
+
+static int nti_infer_attention(nti_node *n, nt_shape *shape, nt_dtype *dtype) { // and its derivative along tangents
+    if (!nti_attention_shapes(n)) return 0;
+    *shape = nt_shape_of(&n->in[0]->pub), *dtype = n->in[0]->pub.dtype;
+    shape->size[3] = n->in[2]->pub.shape[3];
+    for (int k = 0, at = 3; k < 3; k++)
+        if ((n->i[3] >> k & 1) && !nti_same_shape(&n->in[k]->pub, &n->in[at++]->pub))
+            return nti_wrong(n, NT_ERROR_SHAPE, "operand %d is not shaped like operand %d", at - 1, k);
+    return 1;
+}
+
+static int nti_infer_attention_grad(nti_node *n, nt_shape *shape, nt_dtype *dtype) { // the cotangents of q, k and v in a row
+    if (!nti_attention_shapes(n)) return 0;
+    const nt_tensor *q = &n->in[0]->pub, *v = &n->in[2]->pub, *g = &n->in[3]->pub;
+    int fits = g->rank == 4 && g->shape[3] == v->shape[3];
+    for (int k = 0; k < 3 && fits; k++) fits = g->shape[k] == q->shape[k];
+    if (!fits) return nti_wrong(n, NT_ERROR_SHAPE, "the cotangent is not (batch, time, heads, dv)");
+    *dtype = q->dtype, shape->rank = 1, shape->size[0] = 0;
+    for (int k = 0; k < 3; k++) shape->size[0] += nt_size(&n->in[k]->pub);
+    return 1;
+}
+
+static double nti_cost_attention(const nti_node *n) {
+    const nt_tensor *q = &n->in[0]->pub, *v = &n->in[2]->pub;
+    double scores = (double)nt_size(v) * (double)q->shape[1], d = (double)q->shape[3], dv = (double)v->shape[3];
+    if (dv > 0) scores /= dv;
+    if (n->i[0] == NTI_ATTEND_GRAD) return scores * (6 * d + 4 * dv + 16);
+    double keys = n->i[0] == NTI_ATTEND_JVP ? (double)(1 + (n->i[3] & 1) + (n->i[3] >> 1 & 1)) : 1;
+    double values = n->i[0] == NTI_ATTEND_JVP ? (double)((n->i[3] & 3) != 0) + (double)(n->i[3] >> 2 & 1) : 1;
+    return scores * (2 * d * keys + 2 * dv * values + 12);
+}
+
+// x: q, k, v, then three that may be NULL: tangents, or a cotangent in the first place. The attributes are those of `like`.
+static nt_tensor *nti_record_attention(int op, int kind, nt_tensor *const *x, nt_tensor *mask, int causal, double scale) {
+    nt_tensor *in[NTI_FEW];
+    int64_t i[4];
+    int count = 0;
+    i[0] = kind, i[1] = causal, i[2] = mask != NULL, i[3] = 0;
+    for (int k = 0; k < 6; k++) {
+        if (k >= 3 && !x[k]) continue;
+        in[count++] = x[k];
+        if (kind == NTI_ATTEND_JVP && k >= 3) i[3] |= (int64_t)1 << (k - 3);
+    }
+    if (mask) in[count++] = mask;
+    return in[0] ? nti_record(in[0]->tape, op, in, count, i, 4, &scale, 1) : NULL;
+}
+
+NT_API nt_tensor *nt_attention(nt_tensor *q, nt_tensor *k, nt_tensor *v, nt_tensor *mask, const nt_attention_desc *desc) {
+    nt_tensor *x[6] = { q, k, v, NULL, NULL, NULL };
+    double scale = desc ? desc->scale : 0;
+    if (!q || !k || !v || !nti_alive(q) || !nti_alive(k) || !nti_alive(v) || (mask && !nti_alive(mask))) return NULL;
+    if (scale == 0) scale = q->rank == 4 && q->shape[3] ? 1 / sqrt((double)q->shape[3]) : 1;
+    if (mask && q->rank == 4 && k->rank == 4 && mask->tape == q->tape) {
+        nt_shape full = nt_shape_of(q);
+        full.size[1] = q->shape[2], full.size[2] = q->shape[1], full.size[3] = k->shape[1];
+        int fits = mask->rank <= 4;
+        for (int a = 0; a < mask->rank && fits; a++) fits = mask->shape[a] == 1 || mask->shape[a] == full.size[4 - mask->rank + a];
+        if (!fits)
+            return nti_wrong_call(q->tape, NTI_OP_ATTENTION, x, 3, NT_ERROR_SHAPE,
+                                  "the mask does not broadcast to (batch, heads, time, keys), here %S", &full, 0);
+        mask = nt_broadcast(nt_cast(mask, NT_BOOL), full);
+        if (!mask) return NULL;
+    }
+    return nti_record_attention(NTI_OP_ATTENTION, NTI_ATTEND, x, mask, desc && desc->causal, scale == NT_ZERO ? 0 : scale);
+}
+
 // Assignment --------------------------------------------------------------------------------------------------------------
 
 static int nti_infer_assign(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
@@ -8646,8 +9127,6 @@ static nt_tensor *nti_again(nt_tensor *y, nt_tensor *const *in) { // the same op
     const nti_node *n = nti_n(y);
     return nti_record(y->tape, n->op, in, n->inputs, n->i, n->ni, n->d, n->nd);
 }
-
-#define NTI_FEW 4 // operands of any row with a fixed number of them
 
 // Linear in each marked operand: the sum of the operation with each operand replaced by its tangent.
 static nt_tensor *nti_jvp_linear(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
@@ -9176,6 +9655,148 @@ static nt_tensor *nti_decompose_norm_grad(nt_tensor *y, nt_tensor **x) { // of x
     nt_tensor *centred = nt_sub(x[0], nti_mean_last(x[0])), *r = nt_rsqrt(nt_add_scalar(nti_mean_last(nt_square(centred)), nti_n(y)->d[0]));
     nt_tensor *h = nt_mul(centred, r), *g = nt_sub(x[2], nti_mean_last(x[2]));
     return nt_mul(r, nt_sub(g, nt_mul(h, nti_mean_last(nt_mul(x[2], h)))));
+}
+
+// Attention. Its derivatives are linear in the tangents or in the cotangent, and each other's transpose in them.
+static nt_tensor *nti_attention_mask(const nti_node *n, nt_tensor **x) { return n->i[2] ? x[n->inputs - 1] : NULL; }
+
+// The derivative along tq, tk, tv (NULL: zero); or, with g, the cotangents of q, k and v in a row.
+static nt_tensor *nti_attention_along(nt_tensor *y, nt_tensor **x, nt_tensor *tq, nt_tensor *tk, nt_tensor *tv) {
+    nt_tensor *in[6] = { x[0], x[1], x[2], tq, tk, tv };
+    const nti_node *n = nti_n(y);
+    if (!tq && !tk && !tv) return NULL;
+    return nti_record_attention(NTI_OP_ATTENTION_JVP, NTI_ATTEND_JVP, in, nti_attention_mask(n, x), (int)n->i[1], n->d[0]);
+}
+
+static nt_tensor *nti_attention_back(nt_tensor *y, nt_tensor **x, nt_tensor *g) {
+    nt_tensor *in[6] = { x[0], x[1], x[2], g, NULL, NULL };
+    const nti_node *n = nti_n(y);
+    return nti_record_attention(NTI_OP_ATTENTION_GRAD, NTI_ATTEND_GRAD, in, nti_attention_mask(n, x), (int)n->i[1], n->d[0]);
+}
+
+// The part of the cotangents in a row that belongs to operand k: a view.
+static nt_tensor *nti_attention_part(nt_tensor *row, nt_tensor **x, int k) {
+    int64_t from = 0;
+    for (int j = 0; j < k; j++) from += nt_size(x[j]);
+    nt_tensor *part = row ? nt_slice_axis(row, 0, from, from + nt_size(x[k])) : NULL;
+    return part ? nt_reshape(part, nt_shape_of(x[k])) : NULL;
+}
+
+static nt_tensor *nti_jvp_attention(nt_tensor *y, nt_tensor **x, nt_tensor **t) { return nti_attention_along(y, x, t[0], t[1], t[2]); }
+static nt_tensor *nti_vjp_attention(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    return k < 3 ? nti_attention_part(nti_attention_back(y, x, g), x, k) : NULL;
+}
+
+static nt_tensor *nti_vjp_attention_grad(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    if (k != 3) return k < 3 ? nti_vjp_through(y, x, g, k) : NULL;
+    return nti_attention_along(y, x, nti_attention_part(g, x, 0), nti_attention_part(g, x, 1), nti_attention_part(g, x, 2));
+}
+
+// Which of q, k and v operand k of the derivative along tangents is a tangent of.
+static int nti_attention_primal(const nti_node *n, int k) {
+    for (int j = 0, at = 3; j < 3; j++)
+        if ((n->i[3] >> j & 1) && at++ == k) return j;
+    return -1;
+}
+
+static nt_tensor *nti_vjp_attention_jvp(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    int of = nti_attention_primal(nti_n(y), k);
+    if (of >= 0) return nti_attention_part(nti_attention_back(y, x, g), x, of);
+    return k < 3 ? nti_vjp_through(y, x, g, k) : NULL;
+}
+
+static nt_tensor *nti_jvp_attention_jvp(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
+    const nti_node *n = nti_n(y);
+    nt_tensor *rest[NTI_FEW], *along[3] = { NULL, NULL, NULL };
+    for (int k = 0; k < n->inputs; k++) {
+        int of = nti_attention_primal(n, k);
+        rest[k] = k < 3 ? t[k] : NULL;
+        if (of >= 0) along[of] = t[k];
+    }
+    nt_tensor *linear = nti_attention_along(y, x, along[0], along[1], along[2]);
+    return nti_sum_of(linear, rest[0] || rest[1] || rest[2] ? nti_jvp_through(y, x, rest) : NULL);
+}
+
+// The batch goes into the examples.
+static nt_tensor *nti_vmap_attention(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    const nti_node *n = nti_n(y);
+    nt_tensor *in[NTI_FEW];
+    for (int k = 0; k < n->inputs; k++) {
+        nt_tensor *wide = nti_spread_batch(x[k], batched[k], size);
+        if (!wide) return NULL;
+        nt_shape shape = nt_shape_of(wide);
+        shape.size[0] = size * shape.size[1];
+        for (int a = 1; a + 1 < shape.rank; a++) shape.size[a] = shape.size[a + 1];
+        shape.rank--, in[k] = nt_reshape(wide, shape);
+    }
+    nt_tensor *z = nti_again(y, in);
+    if (!z) return NULL;
+    nt_shape out = nt_shape_of(y);
+    for (int a = out.rank++; a > 0; a--) out.size[a] = out.size[a - 1];
+    out.size[0] = size;
+    if (n->op != NTI_OP_ATTENTION_GRAD) return nt_reshape(z, out);
+    nt_tensor *part[3];
+    for (int k = 0; k < 3; k++) {
+        nt_shape row = nt_shape_make(2, out.size);
+        row.size[1] = size ? nt_size(in[k]) / size : nt_size(x[k]);
+        nt_tensor *p = nti_attention_part(z, in, k);
+        part[k] = p ? nt_reshape(p, row) : NULL;
+    }
+    return nt_concat(nti_list(part, 3), 1);
+}
+
+static nt_tensor *nti_heads_first(nt_tensor *x) { // (batch, heads, time, d), and back
+    nt_axes order;
+    order.count = 4, order.axis[0] = 0, order.axis[1] = 2, order.axis[2] = 1, order.axis[3] = 3;
+    return nt_transpose(x, order);
+}
+
+static nt_tensor *nti_heads_times(nt_tensor *x, nt_tensor *y, int transposed) { // x y^T, or x y
+    return nt_matmul(x, transposed ? nt_swap_axes(y, -2, -1) : y);
+}
+
+// softmax(scale q k^T) of operands with heads first
+static nt_tensor *nti_attention_weights(nt_tensor *y, nt_tensor **x, nt_tensor *q, nt_tensor *k) {
+    const nti_node *n = nti_n(y);
+    nt_tensor *s = nt_scale(nti_heads_times(q, k, 1), n->d[0]), *mask = nti_attention_mask(n, x);
+    if (!s) return NULL;
+    nt_tensor *never = nt_full_like(s, -HUGE_VAL);
+    nt_shape square = nt_shape_make(2, s->shape + 2);
+    if (n->i[1]) s = nt_select(nt_less_equal(nt_iota(y->tape, NT_I32, square, 1), nt_iota(y->tape, NT_I32, square, 0)), s, never);
+    return nt_softmax(mask ? nt_select(mask, s, never) : s, NT_LAST);
+}
+
+static nt_tensor *nti_decompose_attention(nt_tensor *y, nt_tensor **x) {
+    nt_tensor *p = nti_attention_weights(y, x, nti_heads_first(x[0]), nti_heads_first(x[1]));
+    return nti_heads_first(nti_heads_times(p, nti_heads_first(x[2]), 0));
+}
+
+// The derivative of softmax: p (t - sum of p t).
+static nt_tensor *nti_attention_slope(nt_tensor *p, nt_tensor *t) { return nt_mul(p, nt_sub(t, nti_sum_last(nt_mul(p, t)))); }
+
+static nt_tensor *nti_decompose_attention_jvp(nt_tensor *y, nt_tensor **x) {
+    const nti_node *n = nti_n(y);
+    nt_tensor *at[3], *t[3] = { NULL, NULL, NULL }, *s = NULL;
+    for (int k = 0; k < 3; k++) at[k] = nti_heads_first(x[k]);
+    for (int k = 3; k < n->inputs; k++)
+        if (nti_attention_primal(n, k) >= 0) t[nti_attention_primal(n, k)] = nti_heads_first(x[k]);
+    nt_tensor *p = nti_attention_weights(y, x, at[0], at[1]);
+    if (t[0]) s = nti_heads_times(t[0], at[1], 1);
+    if (t[1]) s = nti_sum_of(s, nti_heads_times(at[0], t[1], 1));
+    nt_tensor *out = s ? nti_heads_times(nti_attention_slope(p, nt_scale(s, n->d[0])), at[2], 0) : NULL;
+    return nti_heads_first(t[2] ? nti_sum_of(out, nti_heads_times(p, t[2], 0)) : out);
+}
+
+static nt_tensor *nti_flat_heads(nt_tensor *x) { return x ? nt_flatten(nti_heads_first(x), 0) : NULL; }
+
+static nt_tensor *nti_decompose_attention_grad(nt_tensor *y, nt_tensor **x) {
+    nt_tensor *q = nti_heads_first(x[0]), *k = nti_heads_first(x[1]), *v = nti_heads_first(x[2]), *g = nti_heads_first(x[3]);
+    nt_tensor *p = nti_attention_weights(y, x, q, k), *part[3];
+    nt_tensor *s = nt_scale(nti_attention_slope(p, nti_heads_times(g, v, 1)), nti_n(y)->d[0]);
+    part[0] = nti_flat_heads(nti_heads_times(s, k, 0));
+    part[1] = nti_flat_heads(nti_heads_times(nt_swap_axes(s, -2, -1), q, 0));
+    part[2] = nti_flat_heads(nti_heads_times(nt_swap_axes(p, -2, -1), g, 0));
+    return nt_concat(nti_list(part, 3), 0);
 }
 // >>samples
 // ---------------------------------------------------------------------------------------------------------------------
@@ -9767,6 +10388,64 @@ static nt_tensor *nti_sample_norm(nt_tape *t, int op, nt_dtype dtype, int varian
     return nti_record_norm(op, x, stats, op == NTI_OP_NORM ? NULL : nti_sample_operand(&s, &shape, nti_sample_rows[entry].look[1]), eps);
 }
 
+// Each entry: examples, queries, keys, heads, d, dv; how q, k, v and the cotangent or tangents lie (9: parts of one projection); the mask:
+// 1 whole, 2 of keys only, 3 through other strides. Every query sees the first key.
+enum { NTI_LOOK_PACKED = 9 };
+static nt_tensor *nti_sample_head(nti_sampler *s, const nt_shape *shape, int look, nt_tensor **packed, int part) {
+    nt_shape all = *shape;
+    if (look != NTI_LOOK_PACKED) return nti_sample_operand(s, shape, look);
+    int64_t width = shape->size[2] * shape->size[3];
+    all.rank = 3, all.size[2] = 3 * width;
+    if (!*packed) *packed = nti_sample_operand(s, &all, NTI_LOOK);
+    return nt_reshape(nt_slice_axis(*packed, 2, part * width, (part + 1) * width), *shape);
+}
+
+static nt_tensor *nti_sample_attention(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    static const struct { int64_t b, t, s, h, d, dv; uint8_t look[3], causal, mask; double scale; } table[] = {
+        { 2, 3, 4, 2, 3, 5, { NTI_LOOK, NTI_LOOK, NTI_LOOK }, 0, 0, 0.6 },
+        { 1, 5, 5, 2, 4, 4, { NTI_LOOK_PACKED, NTI_LOOK_PACKED, NTI_LOOK_PACKED }, 1, 0, 0.5 },
+        { 2, 4, 3, 1, 2, 3, { NTI_LOOK_SWAPPED, NTI_LOOK_STEPPED, NTI_LOOK_CUT }, 0, 1, 0.7 },
+        { 2, 3, 5, 2, 1, 1, { NTI_LOOK_SPREAD, NTI_LOOK_CUT, NTI_LOOK_SWAPPED }, 1, 2, -0.8 },
+        { 1, 2, 2, 3, 2, 2, { NTI_LOOK, NTI_LOOK, NTI_LOOK }, 0, 3, 0 },
+        { 2, 0, 3, 2, 2, 3, { NTI_LOOK, NTI_LOOK, NTI_LOOK }, 0, 1, 0.5 },
+        { 2, 3, 0, 2, 2, 3, { NTI_LOOK, NTI_LOOK, NTI_LOOK }, 0, 0, 0.5 },
+        { 0, 3, 2, 2, 2, 3, { NTI_LOOK, NTI_LOOK_SWAPPED, NTI_LOOK }, 1, 0, 0.5 },
+        { 1, 2, 3, 2, 0, 2, { NTI_LOOK, NTI_LOOK, NTI_LOOK }, 0, 0, 0.5 },
+        { 1, 2, 3, 2, 2, 0, { NTI_LOOK, NTI_LOOK, NTI_LOOK }, 0, 0, 0.5 },
+        { 1, 19, 23, 1, 17, 33, { NTI_LOOK, NTI_LOOK_CUT, NTI_LOOK }, 0, 1, 0.3 },
+        { 2, 230, 230, 3, 33, 20, { NTI_LOOK, NTI_LOOK, NTI_LOOK }, 1, 2, 0.1 },
+        { 1, 520, 400, 2, 40, 70, { NTI_LOOK_CUT, NTI_LOOK, NTI_LOOK_STEPPED }, 0, 1, 0.1 },
+        { 1, 130, 600, 1, 512, 32, { NTI_LOOK, NTI_LOOK, NTI_LOOK }, 1, 0, 0.05 },
+        { 3, 65, 65, 7, 64, 64, { NTI_LOOK, NTI_LOOK_CUT, NTI_LOOK }, 0, 0, 0.125 },
+    };
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_entry(variant, 11, 0, 4), kind = op == NTI_OP_ATTENTION ? NTI_ATTEND : op == NTI_OP_ATTENTION_GRAD ? NTI_ATTEND_GRAD : NTI_ATTEND_JVP;
+    if (entry < 0 || !nti_sample_takes(&s)) return NULL;
+    nt_tensor *x[6] = { NULL, NULL, NULL, NULL, NULL, NULL }, *mask = NULL, *packed = NULL, *packed_too = NULL;
+    nt_shape q = nt_shape_make(4, &table[entry].b), k, v, out, seen = nt_shape_make(4, &table[entry].b);
+    q.size[1] = table[entry].t, q.size[2] = table[entry].h, q.size[3] = table[entry].d;
+    k = v = out = q, k.size[1] = v.size[1] = table[entry].s, v.size[3] = out.size[3] = table[entry].dv;
+    const nt_shape *shapes[3] = { &q, &k, &v };
+    int tangents = variant % 4 == 3 ? 5 : variant % 4 == 2 ? 2 : 7;
+    for (int j = 0; j < 3; j++) x[j] = nti_sample_head(&s, shapes[j], table[entry].look[j], &packed, j);
+    if (kind == NTI_ATTEND_GRAD) x[3] = nti_sample_operand(&s, &out, table[entry].look[1] == NTI_LOOK_PACKED ? NTI_LOOK_SPREAD : table[entry].look[1]);
+    for (int j = 0; kind == NTI_ATTEND_JVP && j < 3; j++)
+        if (tangents >> j & 1) x[3 + j] = nti_sample_head(&s, shapes[j], table[entry].look[j], &packed_too, j);
+    seen.size[1] = q.size[2], seen.size[2] = q.size[1], seen.size[3] = k.size[1];
+    if (table[entry].mask == 2) seen.size[1] = seen.size[2] = 1;
+    if (table[entry].mask == 3) seen.size[2] = k.size[1], seen.size[3] = q.size[1];
+    if (table[entry].mask) {
+        mask = nti_sample_variable(&s, NT_BOOL, &seen, 0, 1);
+        int64_t n = nt_size(mask), keys = k.size[1], queries = table[entry].mask == 2 ? 1 : q.size[1];
+        for (int64_t j = 0; mask && keys && j < n; j++)
+            if (table[entry].mask == 3 ? j / queries % keys == 0 : j % keys == 0) ((uint8_t *)nti_n(mask)->storage)[j] = 1;
+        if (table[entry].mask == 3) mask = nt_swap_axes(mask, 2, 3);
+        seen.size[1] = q.size[2], seen.size[2] = q.size[1], seen.size[3] = k.size[1];
+        mask = nt_broadcast(mask, seen);
+    }
+    return nti_record_attention(op, kind, x, mask, table[entry].causal, table[entry].scale);
+}
+
 // Random numbers ---------------------------------------------------------------------------------------------------------------
 
 static nt_shape nti_sample_pair(void) {
@@ -9893,12 +10572,6 @@ static nt_tensor *nti_stand_in(nt_tensor *x) {
 static void nti_vjp_walk(nt_tape *t, nt_params outputs, nt_params cotangents, nt_params inputs, nt_tensor **result);
 static void nti_jvp_walk(nt_tape *t, nt_params outputs, nt_params inputs, nt_params tangents, nt_tensor **result);
 
-static nt_params nti_list(nt_tensor **items, int count) {
-    nt_params p;
-    p.count = count, p.items = items;
-    return p;
-}
-
 // The cotangents of n's operands that depend on the inputs, from its decomposition. Zero stays NULL.
 static void nti_vjp_decomposed(nti_node *n, uint32_t epoch, nt_tensor **x, nt_tensor **c) {
     nt_tensor *in[NTI_FEW], *wanted[NTI_FEW], *got[NTI_FEW], *y, *g = &n->adjoint->pub;
@@ -9923,7 +10596,8 @@ static nt_tensor *nti_vjp_through(nt_tensor *y, nt_tensor **x, nt_tensor *g, int
 
 static int nti_vjp_node(nti_node *n, uint32_t epoch) { // 0 after an error
     const nti_row *row = nti_row_of(n->op);
-    nt_tensor *few[NTI_FEW], *c[NTI_FEW] = { NULL, NULL, NULL, NULL }, **x = nti_operands(n, few);
+    nt_tensor *few[NTI_FEW], *c[NTI_FEW], **x = nti_operands(n, few);
+    memset(c, 0, sizeof c);
     if (!x) return 0;
     if (!row->vjp && row->decompose) nti_vjp_decomposed(n, epoch, x, c);
     else if (!row->vjp) return nti_no_derivative(n);

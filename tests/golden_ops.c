@@ -413,19 +413,9 @@ static nt_tensor *op_rms_norm(op_run *r, const op_args *a) {
     return nt_mul(nt_mul(x, nt_rsqrt(nt_add_scalar(m, number_key(r, a, "eps", 1e-6)))), a->x[1]);
 }
 
-// (batch, time, heads, d): scores q k^T by batch and head, softmax over the keys, times v.
 static nt_tensor *op_attention(op_run *r, const op_args *a) {
-    nt_axes heads_first = NT_AXES(0, 2, 1, 3);
-    nt_tensor *q = nt_transpose(a->x[0], heads_first), *k = nt_transpose(a->x[1], heads_first), *v = nt_transpose(a->x[2], heads_first);
-    if (!q || !k) return NULL;
-    nt_tensor *s = nt_scale(nt_matmul(q, nt_swap_axes(k, -2, -1)), number_key(r, a, "scale", 1 / sqrt((double)q->shape[3])));
-    nt_tensor *never = nt_full(r->tape, r->dtype, NT_SCALAR, -INFINITY);
-    if (int_key(r, a, "causal", 0)) {
-        nt_tensor *query = nt_reshape(iota(r, q->shape[2]), NT_SHAPE(q->shape[2], 1));
-        s = nt_select(nt_less_equal(iota(r, k->shape[2]), query), s, never);
-    }
-    if (a->count > 3) s = nt_select(to_bool(a->x[3]), s, never);
-    return nt_transpose(nt_matmul(nt_softmax(s, -1), v), heads_first);
+    nt_attention_desc d = { number_key(r, a, "scale", 0), int_key(r, a, "causal", 0) };
+    return nt_attention(a->x[0], a->x[1], a->x[2], a->count > 3 ? a->x[3] : NULL, &d);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
