@@ -233,9 +233,9 @@ NT_API nt_memory_use nt_memory(const nt_tape *t);
 typedef enum nt_status {
     NT_OK = 0,
     NT_DONE = 0,
-    NT_AGAIN,            // a slice has ended and there is more to do (reserved for runs in slices)
-    NT_BUSY,             // a program that shares this scratch, or this program, is in the middle of a run (reserved)
-    NT_CANCELLED,        // (reserved)
+    NT_AGAIN,            // nt_run_for: the time is up and there is more to do
+    NT_BUSY,             // a run is in the middle of this program, of one that shares its scratch, or of one that uses this value
+    NT_CANCELLED,        // .cancel asked before anything was assigned: nothing was changed
     NT_NONFINITE,        // a training step met a NaN or an infinity and changed nothing
     NT_ERROR_ARGUMENT,   // a NULL, a bad axis, a tensor of another tape
     NT_ERROR_SHAPE,
@@ -272,11 +272,13 @@ NT_API nt_tensor *nt_scalar(nt_tape *t, nt_dtype dtype, double value);
 NT_API nt_tensor *nt_full_like(nt_tensor *x, double value); // dtype and shape of x
 NT_API nt_tensor *nt_iota(nt_tape *t, nt_dtype dtype, nt_shape shape, int axis); // 0, 1, 2 ... along the axis
 
-// Copies nt_bytes(x) bytes of row-major data into an input or a variable.
+// Copies nt_bytes(x) bytes of row-major data into an input or a variable. NT_BUSY, as nt_bind, while a program that uses it is in the
+// middle of a run.
 NT_API nt_status nt_write(nt_tensor *x, const void *data);
 // The input is read at this address from now on; it must stay valid while programs run. NULL: back to own storage.
 NT_API nt_status nt_bind(nt_tensor *input, const void *data);
-// The storage of a variable or an input (the bound address where there is one); NULL for anything else or before storage exists.
+// The storage of a variable or an input (the bound address where there is one); NULL for anything else, before storage exists, and from
+// the first assignment of a sliced run on until its end (NT_BUSY) where that run assigns the variable.
 NT_API void *nt_data(const nt_tensor *x);
 // Read-only variables with the present values of params (pointers NULL), or with the host's arrays read in place, which must
 // stay unchanged. Frozen values are never trained or assigned. The list lives as long as the tape.
@@ -556,11 +558,16 @@ NT_API nt_params nt_linearize_many(nt_params outputs, nt_params params, nt_param
 // Compiling finds what the outputs need, an order with a low peak, and an address for everything. The result owns (or
 // shares) its scratch and never points into recorded nodes.
 // ---------------------------------------------------------------------------------------------------------------------
+// Asked now and then during a run, on the thread that runs: not 0 means that the run should stop. What another thread has set for it to
+// look at must be shared as the host's language wants it (an atomic, a lock): the library itself shares nothing.
+typedef struct nt_cancel { int (*asked)(void *user); void *user; } nt_cancel;
+
 typedef struct nt_compile_desc {
     size_t budget;             // scratch bytes of this program; 0: what the tape has left
     nt_program *share_scratch; // use this program's scratch: outputs are valid until either runs again. NULL, also from a compile that failed: own scratch
     size_t scratch_min;        // reserve at least this much, so that larger programs can share it
     nt_params assigns;         // nt_compile and nt_compile_many: assignments (nt_assign) that a run performs
+    nt_cancel cancel;          // obeyed between tiles before the first assignment of a run, which then returns NT_CANCELLED; NULL: never
     // nt_compile_step only:
     nt_params params;          // what is trained; count 0: the trainable variables that the loss reaches
     nt_tensor *weight;         // the micro-batch's weight, not negative, a scalar of the loss's dtype; NULL: 1
@@ -568,7 +575,19 @@ typedef struct nt_compile_desc {
 
 NT_API nt_program *nt_compile(nt_tensor *y, const nt_compile_desc *desc);
 NT_API nt_program *nt_compile_many(nt_tape *t, nt_params outputs, const nt_compile_desc *desc);
+// Runs to the end; goes on with a run that nt_run_for began. NT_OK, NT_ERROR_STATE (an input without data), NT_ERROR_DATA (an index out
+// of range), NT_NONFINITE (training), NT_CANCELLED: with these nothing was assigned. NT_BUSY: see nt_run_for.
 NT_API nt_status nt_run(nt_program *program);
+
+// A clock of the host: seconds from any beginning, which never go back.
+typedef struct nt_clock { double (*seconds)(void *user); void *user; } nt_clock;
+// A slice of a run: NT_DONE when the run has finished, NT_AGAIN when the time is up and there is more, else as nt_run. Stops between
+// tiles, small pieces of an operation, at the first look at the clock after `seconds`; runs one tile at least (one for each worker), and
+// no more if seconds <= 0. The bits are those of one run in one go. Outputs, events, counters and updated variables are there with
+// NT_DONE only. In between these are NT_BUSY: runs of programs that share the scratch, assign what this run uses, or read what it has
+// begun to assign; nt_read of this program; nt_write and nt_bind of what it uses; nt_flush and nt_discard; and calls on this program
+// from its own hooks. A rewind past the program ends its run.
+NT_API nt_status nt_run_for(nt_program *program, double seconds, nt_clock clock);
 // Output i: its number of bytes, its address in scratch (row-major, valid until the scratch is used again), a copy.
 NT_API size_t nt_output_bytes(const nt_program *program, int i);
 NT_API const void *nt_output(const nt_program *program, int i);
@@ -713,7 +732,7 @@ NT_API int64_t nt_micro_step(const nt_program *step);       // micro-batches in 
 NT_API int64_t nt_skipped(const nt_program *step);          // micro-batches and windows skipped so far
 NT_API double nt_window_loss(const nt_program *step);       // weighted mean loss of the last complete window (or of the present one)
 NT_API double nt_learning_rate(const nt_program *step);
-NT_API nt_status nt_set_learning_rate(nt_program *step, double rate);
+NT_API nt_status nt_set_learning_rate(nt_program *step, double rate); // from the next run on
 #ifndef NTTRAIN_NO_FILES
 // >>files
 // ---------------------------------------------------------------------------------------------------------------------
@@ -1002,6 +1021,7 @@ struct nt_tape {
     nti_object *objects;         // newest first
     uint64_t serial;             // of nodes and objects
     struct nti_node *first, *last; // recorded nodes
+    nt_program *runs;            // programs that are in the middle of a run
     size_t temporary;            // bytes of the low end that are the compiler's
     uint32_t epoch;              // of marks in nodes
     int sticky;                  // a recording error stands
@@ -7274,6 +7294,8 @@ typedef struct nti_step {
     nti_update now;          // hyper-parameters of the update that runs next
     nt_event_kind event;
     int has_loss;
+    int updating;            // the run has come to the update
+    double weight, loss;     // of the micro-batch whose run is not counted yet
 } nti_step;
 static const nti_step *nti_step_of(const nt_program *p);
 
@@ -11938,21 +11960,31 @@ typedef struct nti_output { nti_ref ref; size_t bytes; nt_dtype dtype; nt_shape 
 
 
 
+typedef struct nti_cursor { // where a run stands: the next tile of a phase of an instruction
+    int32_t instruction, phase;
+    int64_t tile;
+} nti_cursor;
+
 struct nt_program {
     nt_tape *tape;
     nti_instruction *instruction;
     nti_output *output;
-    nti_node **leaf;        // every leaf that it reads or writes
+    nti_node **leaf;        // every leaf that it reads or writes; the ones that it writes come first
     char *constant;
     char *scratch;
     nt_program *owner;      // of the scratch; itself, or another program
     const nt_program *last; // owner: who ran in the scratch last
     uint64_t serial, scratch_serial;
-    int32_t instructions, outputs, leaves;
+    int32_t instructions, outputs, leaves, written;
     size_t scratch_bytes;
+    nti_cursor at;
+    nt_program *next_run;   // of those that are in the middle of a run
+    nt_cancel cancel;
     nt_report_info report;
     nti_step *step;         // training: counters and the optimizer's state
     uint8_t ran, dead;
+    uint8_t begun, inside;  // in the middle of a run; a call that runs it has not returned
+    uint8_t assigned;       // this run has begun to assign
     // a data check that failed in this run
     const nti_call *failed;
     int64_t failed_at;
@@ -12120,9 +12152,16 @@ static nt_program *nti_emit(nti_carve *c, const nti_graph *g, const nti_schedule
     }
     if (!c->base) return NULL;
     leaves = 0;
+    for (int written = 1; written >= 0; written--) {
+        for (int32_t i = 0; i < g->count; i++) {
+            const nti_value *v = &g->value[i];
+            if (v->uses && v->place == NTI_IN_LEAF && v->op <= NTI_OP_VARIABLE && v->written == written)
+                leaf[leaves++] = (nti_node *)(uintptr_t)v->node;
+        }
+        if (written) p->written = leaves;
+    }
     for (int32_t i = 0; i < g->count; i++) {
         const nti_value *v = &g->value[i];
-        if (v->uses && v->place == NTI_IN_LEAF && v->op <= NTI_OP_VARIABLE) leaf[leaves++] = (nti_node *)(uintptr_t)v->node;
         if (v->uses && v->root == i && v->place == NTI_IN_CONSTANT) nti_emit_constant(constant + constant_at[i], v);
     }
     p->tape = g->tape, p->instruction = list, p->output = output, p->leaf = leaf, p->constant = constant;
@@ -12211,6 +12250,7 @@ static nt_program *nti_compile_place(nti_graph *g, nti_schedule *s, const nti_co
         p->owner = owner ? owner : p;
         if (owner) p->scratch_bytes = owner->scratch_bytes, p->scratch_serial = owner->scratch_serial;
         p->report.total = p->report.total_least = nti_total(t->peak);
+        p->cancel = d->cancel;
         return p;
     }
     nti_compile_refused(t, NT_ERROR_MEMORY, job, "of tape in all", nti_total(need), t->base ? t->desc.memory_size : 0, p ? &report : NULL);
@@ -12326,29 +12366,119 @@ static void *nti_resolve(const nt_program *p, const nti_ref *r) {
     return (void *)(uintptr_t)(base ? base + r->offset : NULL);
 }
 
-typedef struct nti_tiles { const nti_instruction *instruction; int phase; char *scratch; } nti_tiles;
+// Programs in the middle of a run ----------------------------------------------------------------------------------------
+
+static nt_program *nti_update_of(const nt_program *p); // training: the program of the update, which runs as a part of p; else NULL
+
+enum { NTI_FREE, NTI_USED, NTI_ASSIGNED, NTI_ASSIGNING }; // how a run uses a leaf; the last: it has begun to assign
+
+static int nti_leaf_use(const nt_program *run, const nti_node *leaf) {
+    int use = NTI_FREE;
+    for (const nt_program *q = run; q; q = q == run ? nti_update_of(run) : NULL)
+        for (int32_t k = 0; k < q->leaves && use < NTI_ASSIGNED; k++)
+            if (q->leaf[k] == leaf) use = k >= q->written ? NTI_USED : run->assigned ? NTI_ASSIGNING : NTI_ASSIGNED;
+    return use;
+}
+
+// NT_BUSY where a run is in the middle that uses this leaf in this or a stronger way.
+static nt_status nti_leaf_free(const nt_tensor *x, const char *name, int use) {
+    for (const nt_program *run = x->tape->runs; run; run = run->next_run)
+        if (nti_leaf_use(run, nti_n(x)) >= use)
+            return nti_fail(x->tape, NT_BUSY, "%s: a program that %s %v is in the middle of a run; finish that first", name,
+                            use == NTI_USED ? "uses" : "assigns", x);
+    return NT_OK;
+}
+
+// What p may not meet: another's assignments where it reads, any use by another where it assigns.
+static nt_status nti_run_meets(const nt_program *p, const nt_program *run, const char *name) {
+    if (run->owner == p->owner)
+        return nti_fail(p->tape, NT_BUSY, "%s: a program that shares the scratch is in the middle of a run; finish that first", name);
+    for (const nt_program *q = p; q; q = q == p ? nti_update_of(p) : NULL)
+        for (int32_t k = 0; k < q->leaves; k++)
+            if (nti_leaf_use(run, q->leaf[k]) >= (k < q->written ? NTI_USED : NTI_ASSIGNING))
+                return nti_fail(p->tape, NT_BUSY, "%s: another program that %s %v is in the middle of a run; finish that first", name,
+                                k < q->written ? "uses" : "assigns", &q->leaf[k]->pub);
+    return NT_OK;
+}
+
+static nt_status nti_run_free(const nt_program *p, const char *name) {
+    if (p->inside) return nti_fail(p->tape, NT_BUSY, "%s: called by a hook of this program's own run", name);
+    for (const nt_program *run = p->tape->runs; run; run = run->next_run) {
+        nt_status status = run == p ? NT_OK : nti_run_meets(p, run, name);
+        if (status != NT_OK) return status;
+    }
+    return NT_OK;
+}
+
+// The host's call of `name` changes what the runs of this program use: not in the middle of one.
+static nt_status nti_run_not_begun(const nt_program *p, const char *name) {
+    return p->begun ? nti_fail(p->tape, NT_BUSY, "%s: the program is in the middle of a run; finish that first", name) : NT_OK;
+}
+
+static void nti_run_begin(nt_program *p) {
+    if (p->begun) return;
+    p->begun = 1, p->assigned = 0, p->next_run = p->tape->runs, p->tape->runs = p;
+}
+
+static void nti_run_end(nt_program *p) {
+    nt_program **at = &p->tape->runs;
+    while (*at && *at != p) at = &(*at)->next_run;
+    if (*at) *at = p->next_run;
+    p->begun = 0, p->next_run = NULL;
+}
+
+// Instructions --------------------------------------------------------------------------------------------------------------
+
+typedef struct nti_slice { // how far a call goes
+    nt_program *run;       // what the host runs: an update is a part of its step's run
+    nt_clock clock;        // .seconds NULL: none
+    double until;          // of the clock; while it has not been read, the seconds of the slice
+    int looks, once;       // between groups of tiles something may end the slice; the first group does
+} nti_slice;
+
+typedef struct nti_tiles { const nti_instruction *instruction; int phase; int64_t first; char *scratch; } nti_tiles;
 
 static void nti_run_tile(void *arg, int64_t index, int worker) {
     const nti_tiles *a = (const nti_tiles *)arg;
     const nti_call *c = &a->instruction->call;
-    a->instruction->eval(c, a->phase, index,
+    a->instruction->eval(c, a->phase, a->first + index,
                          a->scratch + a->instruction->workers + (size_t)worker * nti_round_up(c->plan.worker, NTI_ALIGN));
 }
 
-static void nti_run_instruction(nt_program *p, nti_instruction *n) {
-    const nt_parallel *parallel = &p->tape->desc.parallel;
+static int64_t nti_plan_count(const nti_plan *p, int phase) { return p->phases ? p->tiles[phase % p->phases] : 0; }
+
+static void nti_next_instruction(nt_program *p) { p->at.phase = 0, p->at.tile = 0, p->at.instruction++; }
+
+// The cursor behind `count` tiles: the next tile, phase or instruction.
+static void nti_advance(nt_program *p, int64_t count) {
+    nti_cursor *at = &p->at;
+    const nti_plan *plan = &p->instruction[at->instruction].call.plan;
+    at->tile += count;
+    if (at->tile < nti_plan_count(plan, at->phase)) return;
+    at->tile = 0;
+    if (++at->phase >= nti_plan_steps(plan)) nti_next_instruction(p);
+}
+
+// Operands get their addresses when an instruction begins; 0 if there is nothing to compute.
+static int nti_instruction_begin(nt_program *p, nti_instruction *n) {
     nti_call *c = &n->call;
-    nti_tiles tiles = { n, 0, p->owner->scratch };
     c->out.data = nti_resolve(p, &n->out);
     for (int k = 0; k < c->inputs; k++) c->in[k].data = nti_resolve(p, &n->in[k]);
-    if (!nti_view_size(&c->out)) return;
-    c->shared = tiles.scratch + n->shared;
-    for (tiles.phase = 0; tiles.phase < nti_plan_steps(&c->plan); tiles.phase++) {
-        int64_t count = c->plan.tiles[tiles.phase % c->plan.phases];
-        if (count > 1 && parallel->max_workers > 1) parallel->for_each(parallel->user, count, nti_run_tile, &tiles);
-        else
-            for (int64_t k = 0; k < count; k++) nti_run_tile(&tiles, k, 0);
-    }
+    c->shared = p->owner->scratch + n->shared;
+    return nti_view_size(&c->out) != 0;
+}
+
+// The tiles of a phase from the cursor on: all, or as many as there are workers.
+static int64_t nti_run_group(nt_program *p, const nti_instruction *n, int few) {
+    const nt_parallel *parallel = &p->tape->desc.parallel;
+    nti_tiles tiles = { n, p->at.phase, p->at.tile, p->owner->scratch };
+    int64_t count = nti_plan_count(&n->call.plan, tiles.phase) - tiles.first,
+            most = parallel->max_workers > 1 ? parallel->max_workers : 1;
+    if (few && count > most) count = most;
+    if (count > 1 && parallel->max_workers > 1) parallel->for_each(parallel->user, count, nti_run_tile, &tiles);
+    else
+        for (int64_t k = 0; k < count; k++) nti_run_tile(&tiles, k, 0);
+    return count;
 }
 
 static nt_status nti_data_failed(nt_program *p) {
@@ -12385,23 +12515,67 @@ static nt_status nti_run_ready(nt_program *p) {
     return NT_OK;
 }
 
-static nt_status nti_run_all(nt_program *p) {
+static int nti_cancelled(const nt_program *run) { return run->cancel.asked && !run->assigned && run->cancel.asked(run->cancel.user); }
+static int nti_time_is_up(const nti_slice *s) { return s->once || (s->clock.seconds && !(s->clock.seconds(s->clock.user) < s->until)); }
+
+static void nti_run_rewind(nt_program *p) { // to the first tile
+    p->at.instruction = p->at.phase = 0, p->at.tile = 0;
     p->failed = NULL, p->ran = 0, p->owner->last = p;
-    for (int32_t k = 0; k < p->instructions; k++) {
-        nti_run_instruction(p, &p->instruction[k]);
+}
+
+// From the cursor to the end or as far as the slice goes; NT_OK at the end.
+static nt_status nti_run_on(nt_program *p, const nti_slice *s) {
+    while (p->at.instruction < p->instructions) {
+        nti_instruction *n = &p->instruction[p->at.instruction];
+        if (s->looks && nti_cancelled(s->run)) return NT_CANCELLED;
+        if (!p->at.phase && !p->at.tile && !nti_instruction_begin(p, n)) { nti_next_instruction(p); continue; }
+        if (n->effect) s->run->assigned = 1;
+        nti_advance(p, nti_run_group(p, n, s->looks));
         if (p->failed) return nti_data_failed(p);
+        if (s->looks && p->at.instruction < p->instructions && nti_time_is_up(s)) return NT_AGAIN;
     }
     p->ran = 1;
     return NT_OK;
 }
 
-static nt_status nti_step_run(nt_program *p); // training: see the optimizers
+static nt_status nti_step_run(nt_program *p, const nti_slice *s); // training: see the optimizers
+
+static nt_status nti_run_part(nt_program *p, const nti_slice *s) {
+    if (!p->begun) nti_run_rewind(p);
+    nti_run_begin(p);
+    return nti_run_on(p, s);
+}
+
+// A run or a slice of one, of a program that may run.
+static nt_status nti_run_slice(nt_program *p, nti_slice *s, const char *name) {
+    nt_status status = nti_run_free(p, name);
+    if (status == NT_OK && (status = nti_run_ready(p)) != NT_OK) nti_run_end(p);
+    if (status != NT_OK) return status;
+    s->run = p, s->looks = s->once || s->clock.seconds || p->cancel.asked;
+    p->inside = 1;
+    if (s->clock.seconds) s->until += s->clock.seconds(s->clock.user);
+    status = p->step ? nti_step_run(p, s) : nti_run_part(p, s);
+    p->inside = 0;
+    if (status != NT_AGAIN) nti_run_end(p);
+    return status;
+}
 
 NT_API nt_status nt_run(nt_program *program) {
+    nti_slice whole;
+    memset(&whole, 0, sizeof whole);
+    return program ? nti_run_slice(program, &whole, "nt_run") : NT_ERROR_ARGUMENT;
+}
+
+NT_API nt_status nt_run_for(nt_program *program, double seconds, nt_clock clock) {
+    nti_slice s;
+    memset(&s, 0, sizeof s);
     if (!program) return NT_ERROR_ARGUMENT;
-    nt_status status = nti_run_ready(program);
-    if (status != NT_OK) return status;
-    return program->step ? nti_step_run(program) : nti_run_all(program);
+    s.once = !(seconds > 0);
+    if (s.once) return nti_run_slice(program, &s, "nt_run_for");
+    if (!clock.seconds)
+        return nti_fail(program->tape, NT_ERROR_ARGUMENT, "nt_run_for: %g seconds without a clock; nt_run runs to the end", seconds);
+    s.clock = clock, s.until = seconds;
+    return nti_run_slice(program, &s, "nt_run_for");
 }
 
 NT_API size_t nt_output_bytes(const nt_program *p, int i) { return p && i >= 0 && i < p->outputs ? p->output[i].bytes : 0; }
@@ -12413,6 +12587,7 @@ static nt_status nti_output_valid(const nt_program *p, const char *name, int i) 
                         "%s: use after rewind: the program, or the one whose scratch it shares, is gone; compile it again", name);
     if (i < 0 || i >= p->outputs)
         return nti_fail(p->tape, NT_ERROR_ARGUMENT, "%s: output %d of a program that has %d", name, i, p->outputs);
+    if (p->begun) return nti_run_not_begun(p, name);
     if (!p->ran) return nti_fail(p->tape, NT_ERROR_STATE, "%s: the program has not run yet, or its last run failed", name);
     if (p->owner->last != p && p->output[i].bytes)
         return nti_fail(p->tape, NT_ERROR_STATE, "%s: a program that shares the scratch has run since; run this one again first", name);
@@ -12440,6 +12615,8 @@ NT_API nt_status nt_write(nt_tensor *x, const void *data) {
         return nti_fail(x->tape, NT_ERROR_ARGUMENT, "nt_write: %v is computed; only inputs and variables are written", x);
     if (n->frozen) return nti_fail(x->tape, NT_ERROR_ARGUMENT, "nt_write: %v is frozen", x);
     size_t bytes = nt_bytes(x);
+    nt_status status = nti_leaf_free(x, "nt_write", NTI_USED);
+    if (status != NT_OK) return status;
     if (bytes && !data) return nti_fail(x->tape, NT_ERROR_ARGUMENT, "nt_write: %v takes %zu bytes, data is NULL", x, bytes);
     if (nti_needs_storage(n) || (n->bound && !n->storage && bytes)) {
         n->storage = nti_high(x->tape, NTI_PLAIN, NTI_FOR_INPUT, bytes);
@@ -12458,14 +12635,18 @@ NT_API nt_status nt_bind(nt_tensor *input, const void *data) {
         return nti_fail(input->tape, NT_ERROR_ARGUMENT, "nt_bind: %v is not an input of this tape any more", input);
     if ((uintptr_t)data % nt_dtype_size(input->dtype))
         return nti_fail(input->tape, NT_ERROR_ARGUMENT, "nt_bind: the address is not aligned for %s", nt_dtype_name(input->dtype));
+    nt_status status = nti_leaf_free(input, "nt_bind", NTI_USED);
+    if (status != NT_OK) return status;
     n->bound = data;
     if (!data && !n->storage) n->written = 0;
     return NT_OK;
 }
 
+static void *nti_data(const nt_tensor *x) { return nti_n(x)->bound ? (void *)(uintptr_t)nti_n(x)->bound : nti_n(x)->storage; }
+
 NT_API void *nt_data(const nt_tensor *x) {
     if (!x || nti_n(x)->dead || nti_n(x)->op > NTI_OP_VARIABLE) return NULL;
-    return nti_n(x)->bound ? (void *)(uintptr_t)nti_n(x)->bound : nti_n(x)->storage;
+    return nti_leaf_free(x, "nt_data", NTI_ASSIGNING) == NT_OK ? nti_data(x) : NULL;
 }
 
 static nt_tensor *nti_freeze_one(nt_tensor *x, int in_place, const void *at) {
@@ -12499,9 +12680,11 @@ NT_API nt_params nt_freeze(nt_tape *t, nt_params params, const void *const *poin
 static void nti_layer_rewound(void *layer, uint64_t serial);
 static void nti_optimizer_rewound(void *optimizer, uint64_t serial);
 
+static void nti_program_dead(nt_program *p) { nti_run_end(p), p->dead = 1; }
+
 static void nti_object_dead(nti_object *o) {
     if (o->kind == NTI_LEAF) ((nti_node *)nti_object_body(o))->dead = 1;
-    if (o->kind == NTI_PROGRAM) ((nt_program *)nti_object_body(o))->dead = 1;
+    if (o->kind == NTI_PROGRAM) nti_program_dead((nt_program *)nti_object_body(o));
 }
 
 static void nti_object_rewound(nti_object *o, uint64_t serial) {
@@ -13277,7 +13460,7 @@ static int nti_init_leaf(nt_layer *l, nt_key_value key, const nt_tensor *x, cons
             nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_init: %v was made for another input; it cannot become %S", p, &shape[j]);
             return 0;
         }
-        if (nt_initialize(nt_key_flax(key, path, (uint32_t)++count), &l->init[j], l->dtype, shape[j], nt_data(p)) != NT_OK) {
+        if (nt_initialize(nt_key_flax(key, path, (uint32_t)++count), &l->init[j], l->dtype, shape[j], nti_data(p)) != NT_OK) {
             nti_sticky(l->tape, NT_ERROR_ARGUMENT, "nt_init: the initializer of %v does not fit its shape (fans need two axes)", p);
             return 0;
         }
@@ -13362,6 +13545,9 @@ NT_API nt_status nt_init(nt_layer *net, nt_key_value key, nt_tensor *x) {
     nt_tape *t = net->tape;
     if (x->tape != t) { nti_sticky(t, NT_ERROR_ARGUMENT, "nt_init: the input %v belongs to another tape", x); return t->status; }
     memset(&d, 0, sizeof d);
+    for (int k = 0; k < net->steps; k++)
+        for (int j = 0; j < net->step[k]->slots; j++)
+            if (net->step[k]->param[j] && nti_leaf_free(net->step[k]->param[j], "nt_init", NTI_USED) != NT_OK) return NT_BUSY;
     if (!net->touched) net->touched = ++t->serial;
     if (!nti_make_paths(net)) return t->status;
     nt_marker mark = nt_mark(t);
@@ -13560,7 +13746,7 @@ static int nti_counters_of(nt_optimizer *o) {
     o->counters = nt_variable(o->tape, NT_I64, nt_shape_make(1, &counters), NULL);
     o->numbers = nt_variable(o->tape, NT_F64, nt_shape_make(1, &numbers), NULL);
     if (!o->counters || !o->numbers) { o->counters = o->numbers = NULL; return 0; }
-    ((double *)nt_data(o->numbers))[NTI_RATE] = o->rate;
+    ((double *)nti_data(o->numbers))[NTI_RATE] = o->rate;
     return 1;
 }
 
@@ -13656,7 +13842,7 @@ static nti_step *nti_step_new(nti_recipe *r) {
     nti_step *s = (nti_step *)nti_high(r->optimizer->tape, NTI_PLAIN, NTI_FOR_OBJECT, sizeof *s);
     if (!s) return NULL;
     s->optimizer = r->optimizer, s->has_loss = r->loss != NULL;
-    s->counter = (int64_t *)nt_data(r->optimizer->counters), s->number = (double *)nt_data(r->optimizer->numbers);
+    s->counter = (int64_t *)nti_data(r->optimizer->counters), s->number = (double *)nti_data(r->optimizer->numbers);
     return s;
 }
 
@@ -13862,7 +14048,7 @@ static double nti_output_number(const nt_program *p, int i) {
 
 static void nti_window_empty(nti_step *s) {
     for (nti_slot *slot = s->optimizer->slots; slot; slot = slot->next)
-        if (slot->accumulator && nt_bytes(slot->accumulator)) memset(nt_data(slot->accumulator), 0, nt_bytes(slot->accumulator));
+        if (slot->accumulator && nt_bytes(slot->accumulator)) memset(nti_data(slot->accumulator), 0, nt_bytes(slot->accumulator));
     s->counter[NTI_COUNT_MICRO] = s->counter[NTI_COUNT_ACCEPTED] = 0;
     s->number[NTI_WEIGHT_SUM] = s->number[NTI_LOSS_SUM] = 0;
 }
@@ -13876,46 +14062,60 @@ static nt_status nti_step_skip(nt_program *p, const char *what) {
                     what, (long long)s->counter[NTI_COUNT_UPDATES]);
 }
 
-static nt_status nti_step_update(nt_program *p) { // the end of a window
+// The end of a window, whose last micro-batch has not been counted: the update has run.
+static nt_status nti_step_updated(nt_program *p, nt_status status) {
     nti_step *s = p->step;
-    const nt_multi_steps_desc *m = &s->optimizer->multi;
-    double sum = s->number[NTI_WEIGHT_SUM];
-    if (!(sum > 0 && sum - sum == 0) && !m->sum && !m->optax_exact) { // nothing to divide by: every micro-batch was empty
-        nti_window_empty(s);
-        return nti_step_skip(p, "the weights of the window sum to nothing that could be divided by");
-    }
-    nti_step_prepare(s, m->sum || m->optax_exact ? 1 : 1 / sum);
-    nt_status status = nti_run_all(s->update);
     if (status == NT_OK) {
         s->counter[NTI_COUNT_UPDATES]++, s->event = NT_UPDATED;
-        s->number[NTI_WINDOW_LOSS] = s->number[NTI_LOSS_SUM] / sum;
+        s->number[NTI_WINDOW_LOSS] = (s->number[NTI_LOSS_SUM] + s->weight * s->loss) / (s->number[NTI_WEIGHT_SUM] + s->weight);
     } else if (status == NT_NONFINITE) status = nti_step_skip(p, "the window's gradient is not finite and was discarded");
     nti_window_empty(s);
     return status;
 }
 
-static nt_status nti_step_run(nt_program *p) {
+static nt_status nti_step_update(nt_program *p, const nti_slice *slice) {
     nti_step *s = p->step;
     const nt_multi_steps_desc *m = &s->optimizer->multi;
-    nti_step_prepare(s, 1);
-    nt_status status = nti_run_all(p);
-    if (status == NT_NONFINITE) {
-        s->counter[NTI_COUNT_MICRO]++;
-        return nti_step_skip(p, m->k && m->skip != NT_SKIP_LOSS ? "a gradient is not finite or too large"
-                                                                : "the loss or its weight is not finite (NaN or infinite)");
+    double sum = s->number[NTI_WEIGHT_SUM] + s->weight;
+    int goes_on = s->updating;
+    if (!goes_on && !(sum > 0 && sum - sum == 0) && !m->sum && !m->optax_exact) { // nothing to divide by: every micro-batch was empty
+        nti_window_empty(s);
+        return nti_step_skip(p, "the weights of the window sum to nothing that could be divided by");
     }
-    if (status != NT_OK) return status;
-    if (!m->k) {
+    if (!goes_on) s->now.scale = m->sum || m->optax_exact ? 1 : 1 / sum, s->updating = 1, nti_run_rewind(s->update);
+    if (!goes_on && slice->looks && nti_time_is_up(slice)) return NT_AGAIN; // the micro-batch ended with the slice
+    nt_status status = nti_run_on(s->update, slice);
+    return status == NT_AGAIN || status == NT_CANCELLED ? status : nti_step_updated(p, status);
+}
+
+// The micro-batch has run: it is counted at once, or with the update that it leads to.
+static nt_status nti_step_ran(nt_program *p, const nti_slice *slice) {
+    nti_step *s = p->step;
+    if (!s->optimizer->multi.k) {
         s->counter[NTI_COUNT_UPDATES]++, s->event = NT_UPDATED;
         if (s->has_loss) s->number[NTI_WINDOW_LOSS] = nti_output_number(p, 0);
         s->counter[NTI_COUNT_MICRO] = 0;
         return NT_OK;
     }
-    double weight = nti_output_number(p, s->has_loss); // finite: it was checked before anything was accumulated
-    s->number[NTI_WEIGHT_SUM] += weight;
-    if (s->has_loss) s->number[NTI_LOSS_SUM] += weight * nti_output_number(p, 0);
+    s->weight = nti_output_number(p, s->has_loss); // finite: it was checked before anything was accumulated
+    s->loss = s->has_loss ? nti_output_number(p, 0) : 0;
+    if (s->counter[NTI_COUNT_ACCEPTED] + 1 >= s->optimizer->multi.k) return nti_step_update(p, slice);
+    s->number[NTI_WEIGHT_SUM] += s->weight, s->number[NTI_LOSS_SUM] += s->weight * s->loss;
     s->counter[NTI_COUNT_MICRO]++, s->counter[NTI_COUNT_ACCEPTED]++, s->event = NT_ACCUMULATED;
-    return s->counter[NTI_COUNT_ACCEPTED] >= m->k ? nti_step_update(p) : NT_OK;
+    return NT_OK;
+}
+
+static nt_status nti_step_run(nt_program *p, const nti_slice *slice) {
+    nti_step *s = p->step;
+    if (!p->begun) nti_step_prepare(s, 1), s->updating = 0;
+    if (s->updating) return nti_step_update(p, slice);
+    nt_status status = nti_run_part(p, slice);
+    if (status == NT_OK) return nti_step_ran(p, slice);
+    if (status != NT_NONFINITE) return status;
+    const nt_multi_steps_desc *m = &s->optimizer->multi;
+    s->counter[NTI_COUNT_MICRO]++;
+    return nti_step_skip(p, m->k && m->skip != NT_SKIP_LOSS ? "a gradient is not finite or too large"
+                                                            : "the loss or its weight is not finite (NaN or infinite)");
 }
 
 static nt_status nti_is_step(const nt_program *p, const char *name) {
@@ -13923,18 +14123,32 @@ static nt_status nti_is_step(const nt_program *p, const char *name) {
     return p->step ? NT_OK : nti_fail(p->tape, NT_ERROR_ARGUMENT, "%s: the program is not a training step", name);
 }
 
+// An update at the host's word: a run of the step that has its micro-batch behind it.
 NT_API nt_status nt_flush(nt_program *step) {
     nt_status status = nti_is_step(step, "nt_flush");
+    if (status == NT_OK) status = nti_run_not_begun(step, "nt_flush");
     if (status != NT_OK || !step->step->update || !step->step->counter[NTI_COUNT_ACCEPTED]) return status;
-    status = nti_run_ready(step);
-    return status == NT_OK ? nti_step_update(step) : status;
+    if ((status = nti_run_free(step, "nt_flush")) != NT_OK || (status = nti_run_ready(step)) != NT_OK) return status;
+    nti_slice whole;
+    memset(&whole, 0, sizeof whole);
+    whole.run = step;
+    nti_step_prepare(step->step, 1);
+    step->step->updating = 0, step->step->weight = step->step->loss = 0;
+    nti_run_begin(step);
+    status = nti_step_update(step, &whole);
+    nti_run_end(step);
+    return status;
 }
 
 NT_API nt_status nt_discard(nt_program *step) {
     nt_status status = nti_is_step(step, "nt_discard");
+    if (status == NT_OK) status = nti_run_not_begun(step, "nt_discard");
+    if (status == NT_OK) status = nti_run_free(step, "nt_discard");
     if (status == NT_OK && step->step->update) nti_window_empty(step->step);
     return status;
 }
+
+static nt_program *nti_update_of(const nt_program *p) { return p->step && p->step->update != p ? p->step->update : NULL; }
 
 NT_API nt_event_kind nt_event(const nt_program *step) { return step && step->step ? step->step->event : NT_ACCUMULATED; }
 NT_API int64_t nt_update_step(const nt_program *step) { return step && step->step ? step->step->counter[NTI_COUNT_UPDATES] : 0; }
@@ -15420,6 +15634,7 @@ static nt_status nti_load_matches(nt_file *file, const nt_tensor *x) {
     const nt_file_entry *e = x && x->name ? nt_file_find(file, x->name) : NULL;
     nt_shape shape = nt_shape_of(x);
     if (!x) return NT_ERROR_ARGUMENT;
+    if (nti_leaf_free(x, "nt_file_load", NTI_USED) != NT_OK) return NT_BUSY;
     if (!x->name || !nt_data(x) || nti_n(x)->frozen)
         return nti_fail(file->tape, NT_ERROR_ARGUMENT, "nt_file_load: %v is not a variable with a name that can be written", x);
     if (!e) return nti_fail(file->tape, NT_ERROR_FILE, "nt_file_load: the file has no array '%s'", x->name);
@@ -15441,6 +15656,7 @@ typedef nt_status (*nti_writer_fn)(nt_tape *t, nt_io io, int count, const nt_fil
 
 static nt_status nti_save(nt_tape *t, nt_io io, nt_params params, nti_writer_fn write) {
     size_t bytes = params.count > 0 && params.items ? (size_t)params.count * sizeof(nt_file_data) : 0;
+    nt_status status = NT_OK;
     nt_file_data *list = t ? (nt_file_data *)nti_file_memory(t, "saving parameters", bytes + 1) : NULL;
     if (!list) { // the writer closes the io, whatever it is given
         write(t, io, -1, NULL);
@@ -15449,10 +15665,11 @@ static nt_status nti_save(nt_tape *t, nt_io io, nt_params params, nti_writer_fn 
     for (int k = 0; k < params.count && bytes; k++) {
         const nt_tensor *x = params.items[k];
         list[k].name = x ? x->name : NULL, list[k].dtype = x ? x->dtype : NT_F32, list[k].shape = nt_shape_of(x), list[k].data = nt_data(x);
+        if (x && status == NT_OK) status = nti_leaf_free(x, "saving parameters", NTI_ASSIGNING);
     }
-    nt_status status = write(t, io, bytes ? params.count : -1, list);
+    nt_status written = write(t, io, bytes && status == NT_OK ? params.count : -1, list);
     nti_file_free(t, list, bytes + 1);
-    return status;
+    return status == NT_OK ? written : status;
 }
 
 NT_API nt_status nt_npz_save(nt_tape *t, nt_io io, nt_params params) { return nti_save(t, io, params, nt_npz_write); }

@@ -176,6 +176,8 @@ static void initializers(void) {
     tap_ok(memcmp(a, b, sizeof a) == 0, "initialize: the truncated normal is cut at -2 and 2");
 }
 
+static int always(void *user) { return ++*(int *)user; }
+
 static void programs(void) {
     nt_tensor *y = nt_exp(waves(NT_SHAPE(16), 0.3));
     nt_compile_desc d;
@@ -188,6 +190,9 @@ static void programs(void) {
     d.budget--;
     tap_ok(nt_compile(y, &d) == NULL && nt_error_status(t) == NT_ERROR_BUDGET, "compile: and of one byte less");
     nt_error_clear(t);
+    int asked = 0;
+    CLEAR(d), d.cancel.asked = always, d.cancel.user = &asked;
+    tap_ok(nt_run(nt_compile(y, &d)) == NT_CANCELLED && asked == 1, "compile: .cancel is asked, with its user");
 }
 
 int main(void) {
