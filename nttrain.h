@@ -552,6 +552,10 @@ NT_API nt_tensor *nt_substitute(nt_tensor *y, nt_params from, nt_params to);
 // derivative at params0 needs and nothing of the tangents. Outputs and calls with the same params0 share f(params0).
 NT_API nt_tensor *nt_linearize(nt_tensor *y, nt_params params, nt_params params0);
 NT_API nt_params nt_linearize_many(nt_params outputs, nt_params params, nt_params params0); // count 0 on an error
+// The Taylor polynomial of that degree around params0, at params: 0 gives f(params0), 1 is nt_linearize. What it takes grows as the
+// square or the cube of the degree, as the operations are. Where y has a kink it is the polynomial of the piece that params0 lie in.
+NT_API nt_tensor *nt_taylor(nt_tensor *y, nt_params params, nt_params params0, int degree);
+NT_API nt_params nt_taylor_many(nt_params outputs, nt_params params, nt_params params0, int degree); // count 0 on an error
 
 // Loops. A body is recorded once, between nt_map_begin and nt_map_end, and run `count` times, one chunk after the other: memory does
 // not depend on the count. What depends on the index is the body's; what does not is computed once, before the loop. Results of
@@ -9500,7 +9504,7 @@ NTI_PARTIAL(abs) { NTI_IGNORE; return nti_where(nt_greater_equal(x[0], nti_zero_
 NTI_PARTIAL(square) { NTI_IGNORE; return nt_scale(x[0], 2); }
 NTI_PARTIAL(reciprocal) { NTI_IGNORE; return nt_neg(nt_square(y)); }
 NTI_PARTIAL(sqrt) { NTI_IGNORE; return nt_scale(nt_reciprocal(y), 0.5); }
-NTI_PARTIAL(rsqrt) { NTI_IGNORE; return nt_scale(nt_div(y, x[0]), -0.5); }
+NTI_PARTIAL(rsqrt) { NTI_IGNORE; return nt_scale(nt_mul(y, nt_square(y)), -0.5); } // of y alone, whose derivatives are polynomials in y
 NTI_PARTIAL(cbrt) { NTI_IGNORE; return nt_scale(nt_pow_scalar(y, -2), 1.0 / 3); }
 NTI_PARTIAL(exp) { NTI_IGNORE; return y; }
 NTI_PARTIAL(exp2) { NTI_IGNORE; return nt_scale(y, 0.69314718055994530942); }
@@ -9595,7 +9599,11 @@ static nt_tensor *nti_jvp_sub(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
 }
 static nt_tensor *nti_vjp_sub(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return k ? nt_neg(g) : g; }
 static nt_tensor *nti_vjp_mul(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return nt_mul(g, x[1 - k]); }
-NTI_PARTIAL(div) { NTI_IGNORE; return k ? nt_neg(nt_div(y, x[1])) : nt_reciprocal(x[1]); }
+NTI_PARTIAL(div) { // products of y and 1 / x[1], and so are all further derivatives
+    NTI_IGNORE;
+    nt_tensor *r = nt_reciprocal(x[1]);
+    return k ? nt_neg(nt_mul(y, r)) : r;
+}
 
 NTI_PARTIAL(pow) { // at y = 0 the first partial is 0 for every x; at x = 0 the logarithm is taken as that of 1, as JAX does
     NTI_IGNORE;
@@ -11223,22 +11231,34 @@ static int nti_linearize_lists(nt_params params, nt_params params0, nt_params *f
     return 1;
 }
 
-NT_API nt_params nt_linearize_many(nt_params outputs, nt_params params, nt_params params0) {
-    static const char name[] = "nt_linearize";
-    nt_params none = nti_list(NULL, 0), list[5]; // what is replaced, its aliases, the tangents; f(params0), the result
-    if (!nti_list_valid(outputs) || !nti_list_valid(params) || !params0.items) return none;
+// What nt_linearize and nt_taylor begin with.
+typedef struct nti_expansion {
+    nt_params from, at, along; // parameters, their aliases at params0, the differences
+    nt_params value, result;   // f(params0) on the aliases; room for the results
+} nti_expansion;
+
+static int nti_expand(const char *name, nti_expansion *e, nt_params outputs, nt_params params, nt_params params0) {
+    if (!nti_list_valid(outputs) || !nti_list_valid(params) || !params0.items) return 0;
     nt_tape *t = outputs.items[0]->tape;
     if (!nti_derivative_list(t, name, "output", outputs) || !nti_derivative_list(t, name, "parameter", params) ||
         !nti_replacement_list(t, name, "value of params0", params0, params) ||
         !nti_along_list(t, name, "value of params0", params0, params))
-        return none;
-    for (int k = 0; k < 5; k++) list[k] = nti_result_list(t, name, k < 3 ? params.count : outputs.count);
-    if (!list[4].count || !nti_linearize_lists(params, params0, &list[0], &list[1], &list[2])) return none;
-    if (!nti_replay(t, outputs, list[0], list[1], list[3].items)) return none;
-    for (int k = 0; k < outputs.count; k++) list[4].items[k] = NULL;
-    if (list[0].count) nti_jvp_walk(t, list[3], list[1], list[2], list[4].items);
-    for (int k = 0; k < outputs.count && !t->sticky; k++) list[4].items[k] = nti_sum_of(list[3].items[k], list[4].items[k]);
-    return t->sticky ? none : list[4];
+        return 0;
+    e->from = nti_result_list(t, name, params.count), e->at = nti_result_list(t, name, params.count);
+    e->along = nti_result_list(t, name, params.count), e->value = nti_result_list(t, name, outputs.count);
+    e->result = nti_result_list(t, name, outputs.count);
+    if (t->sticky || !nti_linearize_lists(params, params0, &e->from, &e->at, &e->along)) return 0;
+    for (int k = 0; k < outputs.count; k++) e->result.items[k] = NULL;
+    return nti_replay(t, outputs, e->from, e->at, e->value.items);
+}
+
+NT_API nt_params nt_linearize_many(nt_params outputs, nt_params params, nt_params params0) {
+    nti_expansion e;
+    if (!nti_expand("nt_linearize", &e, outputs, params, params0)) return nti_list(NULL, 0);
+    nt_tape *t = outputs.items[0]->tape;
+    if (e.from.count) nti_jvp_walk(t, e.value, e.at, e.along, e.result.items);
+    for (int k = 0; k < outputs.count && !t->sticky; k++) e.result.items[k] = nti_sum_of(e.value.items[k], e.result.items[k]);
+    return t->sticky ? nti_list(NULL, 0) : e.result;
 }
 
 NT_API nt_tensor *nt_linearize(nt_tensor *y, nt_params params, nt_params params0) {
@@ -11247,6 +11267,202 @@ NT_API nt_tensor *nt_linearize(nt_tensor *y, nt_params params, nt_params params0
 }
 
 NT_API nt_params nt_hvp(nt_tensor *y, nt_params params, nt_params tangents) { return nt_jvp(nt_grads(y, params), params, tangents); }
+
+// Taylor series -----------------------------------------------------------------------------------------------------------
+//
+// A jet is the coefficients of a value along params0 + s (params - params0). Coefficient k of a linear row is the row on the
+// coefficients k of its operands; of a product it is the sum over the orders that add up to k. Any other row is expanded once,
+// when order 1 is asked of it: its jvp on stand-ins for the derivatives of its operands is a value y'(s), whose coefficient
+// k - 1 is k times the one wanted. The values of such an expansion have jets as well, one order shorter, so that expansions
+// end. They are put into the list before the row: in sweep k a value of depth m gets its order k - m, and finds what it needs.
+
+enum { NTI_JET_GIVEN, NTI_JET_LINEAR, NTI_JET_DERIVED, NTI_JET_DECOMPOSED };
+
+typedef struct nti_jet {
+    nti_node *node; // the value at params0: coefficient 0
+    struct nti_jet *next;
+    struct nti_jet *root;  // of a row that was expanded: the value that its coefficients come from; NULL: zero
+    struct nti_jet *base;  // a stand-in: for the derivative of this one,
+    int times;             // that many times
+    struct nti_jet *slope; // the stand-in for its own derivative
+    int kind, depth, expanded;
+    nt_tensor *c[1]; // coefficients; NULL: zero
+} nti_jet;
+
+typedef struct nti_series {
+    nt_tape *t;
+    uint32_t epoch; // of nodes that have a jet: in `reach`, the jet is in the place of the adjoint
+    int degree;
+} nti_series;
+
+static nti_jet *nti_jet_of(const nti_series *s, const nti_node *n) { return n->reach == s->epoch ? (nti_jet *)(void *)n->adjoint : NULL; }
+
+static nti_jet *nti_jet_new(const nti_series *s, nti_node *n, int kind, int depth) {
+    nti_jet *j = (nti_jet *)nti_low(s->t, sizeof *j + (size_t)s->degree * sizeof(nt_tensor *));
+    if (!j) {
+        nti_no_room(s->t, "nt_taylor");
+        return NULL;
+    }
+    memset(j, 0, sizeof *j + (size_t)s->degree * sizeof(nt_tensor *));
+    j->node = n, j->kind = kind, j->depth = depth, j->c[0] = &n->pub;
+    n->reach = s->epoch, n->adjoint = (nti_node *)(void *)j;
+    return j;
+}
+
+static nt_tensor *nti_coefficient(nti_jet *j, int order) {
+    if (!j) return NULL;
+    if (!j->base || j->c[order] || !j->base->c[order + j->times]) return j->c[order];
+    double factor = 1;
+    for (int k = 1; k <= j->times; k++) factor *= order + k;
+    return j->c[order] = nt_scale(j->base->c[order + j->times], factor);
+}
+
+// The jet of the derivative of x: the expansion of x, or a stand-in.
+static nti_jet *nti_jet_slope(const nti_series *s, nti_jet *x) {
+    if (x->slope) return x->slope;
+    if (x->kind == NTI_JET_DERIVED && x->root) return x->slope = x->root;
+    nt_tensor *first = nti_coefficient(x, 1), *node = nti_stand_in(first ? first : nt_full_like(&x->node->pub, 0));
+    nti_jet *j = node ? nti_jet_new(s, nti_n(node), NTI_JET_GIVEN, x->depth + 1) : NULL;
+    if (!j) return NULL;
+    j->base = x->base ? x->base : x, j->times = x->times + 1;
+    return x->slope = j;
+}
+
+static int nti_is_marked(const nti_node *n, int k) { return n->inputs > 31 || (nti_row_of(n->op)->linear >> k & 1); }
+
+// Gives n a jet if it depends on the parameters; 0 after an error.
+static int nti_jet_add(const nti_series *s, nti_node *n, int depth, nti_jet ***link) {
+    const nti_row *row = nti_row_of(n->op);
+    int any = 0, linear = row->jvp == nti_jvp_linear || row->jvp == nti_jvp_same, marked = 1;
+    if ((row->flags & NTI_NO_GRADIENT) || !nti_dtypes[n->pub.dtype].floating) return 1;
+    for (int k = 0; k < n->inputs; k++) {
+        if (!nti_jet_of(s, n->in[k])) continue;
+        any = 1, marked = marked && nti_is_marked(n, k);
+    }
+    if (!any) return 1;
+    if (!row->jvp && !row->decompose) return nti_no_derivative(n);
+    int decomposed = row->decompose && (!row->jvp || row->jvp == nti_jvp_partly), known = linear || (marked && row->jvp);
+    nti_jet *j = nti_jet_new(s, n, known ? NTI_JET_LINEAR : decomposed ? NTI_JET_DECOMPOSED : NTI_JET_DERIVED, depth);
+    if (!j) return 0;
+    j->next = **link, **link = j, *link = &j->next;
+    return 1;
+}
+
+// Jets of what was recorded behind `last` and is needed by nodes marked with the epoch, before *link.
+static int nti_jets_add(const nti_series *s, nti_node *last, int depth, nti_jet **link) {
+    for (nti_node *n = s->t->last; n != last; n = n->previous)
+        for (int k = 0; n->mark == s->epoch && k < n->inputs; k++) n->in[k]->mark = s->epoch;
+    for (nti_node *n = last ? last->next : s->t->first; n; n = n->next)
+        if (n->mark == s->epoch && !nti_jet_of(s, n) && !nti_jet_add(s, n, depth, &link)) return 0;
+    return 1;
+}
+
+// Records what the coefficients of j come from, before it in the list.
+static int nti_jet_expand(const nti_series *s, nti_jet *j, nti_jet **link) {
+    nti_node *n = j->node, *last = s->t->last;
+    const nti_row *row = nti_row_of(n->op);
+    nt_tensor *few[NTI_FEW], *along[NTI_FEW], **x = nti_operands(n, few), **t = x && n->inputs > NTI_FEW ? nti_operands(n, along) : along;
+    j->expanded = 1;
+    for (int k = 0; x && t && k < n->inputs; k++) {
+        nti_jet *in = nti_jet_of(s, n->in[k]), *slope = in && j->kind == NTI_JET_DERIVED ? nti_jet_slope(s, in) : NULL;
+        t[k] = slope ? &slope->node->pub : NULL;
+    }
+    if (s->t->sticky) return 0;
+    nt_tensor *root = j->kind == NTI_JET_DERIVED ? row->jvp(&n->pub, x, t) : row->decompose(&n->pub, x);
+    if (!root) return !s->t->sticky;
+    nti_n(root)->mark = s->epoch;
+    if (!nti_jets_add(s, last, j->depth + (j->kind == NTI_JET_DERIVED), link)) return 0;
+    j->root = nti_jet_of(s, nti_n(root));
+    return 1;
+}
+
+// Coefficient `order` of a row that is linear in its marked operands: in all together, or in each alone (a product).
+static nt_tensor *nti_jet_linear(const nti_series *s, nti_jet *j, int order) {
+    nti_node *n = j->node;
+    const nti_row *row = nti_row_of(n->op);
+    nt_tensor *few[NTI_FEW], *along[NTI_FEW], **x = nti_operands(n, few), **t = x && n->inputs > NTI_FEW ? nti_operands(n, along) : along;
+    int at[NTI_FEW], o[NTI_FEW], count = 0, any = 0;
+    if (!x || !t) return NULL;
+    for (int k = 0; k < n->inputs; k++) {
+        nti_jet *in = nti_jet_of(s, n->in[k]);
+        t[k] = nti_coefficient(in, order), any |= t[k] != NULL;
+        if (in && count < NTI_FEW && nti_is_marked(n, k)) at[count++] = k;
+    }
+    if ((row->flags & NTI_JOINT) || count < 2) return any ? row->jvp(&n->pub, x, t) : NULL;
+    nt_tensor *sum = NULL;
+    memset(o, 0, sizeof o);
+    for (int rest = order;;) { // all orders with the sum `order`; the last operand has the rest
+        int zero = 0;
+        for (int k = 0; k < n->inputs; k++) t[k] = NULL;
+        for (int k = 0; k < count; k++) {
+            nt_tensor *c = nti_coefficient(nti_jet_of(s, n->in[at[k]]), k < count - 1 ? o[k] : rest);
+            if (k < count - 1)
+                x[at[k]] = c;
+            else
+                t[at[k]] = c;
+            zero |= !c;
+        }
+        if (!zero) sum = nti_sum_of(sum, row->jvp(&n->pub, x, t));
+        int k = 0;
+        for (; k < count - 1; rest += o[k], o[k++] = 0)
+            if (rest > 0) {
+                o[k]++, rest--;
+                break;
+            }
+        if (k == count - 1) break;
+    }
+    return sum;
+}
+
+static nt_tensor *nti_jet_next(const nti_series *s, nti_jet *j, int order) {
+    if (j->kind == NTI_JET_LINEAR) return nti_jet_linear(s, j, order);
+    if (!j->root) return NULL;
+    if (j->kind == NTI_JET_DECOMPOSED) return nti_coefficient(j->root, order);
+    nt_tensor *c = nti_coefficient(j->root, order - 1);
+    return order == 1 || !c ? c : nt_scale(c, 1.0 / order);
+}
+
+NT_API nt_params nt_taylor_many(nt_params outputs, nt_params params, nt_params params0, int degree) {
+    nti_expansion e;
+    nti_jet *list = NULL;
+    nt_params none = nti_list(NULL, 0);
+    if (!nti_list_valid(outputs)) return none;
+    nt_tape *t = outputs.items[0]->tape;
+    nti_node *last = t->last;
+    if (degree < 0) nti_sticky(t, NT_ERROR_ARGUMENT, "nt_taylor: the degree is %d, it must be 0 or more", degree);
+    if (t->sticky || !nti_expand("nt_taylor", &e, outputs, params, params0)) return none;
+    if (!degree || !e.from.count) return e.value;
+    nti_series s;
+    s.t = t, s.epoch = ++t->epoch, s.degree = degree;
+    for (int k = 0; k < e.at.count; k++) {
+        nti_jet *j = nti_jet_new(&s, nti_n(e.at.items[k]), NTI_JET_GIVEN, 0);
+        if (!j) return none;
+        j->c[1] = e.along.items[k];
+    }
+    for (int k = 0; k < outputs.count; k++) nti_n(e.value.items[k])->mark = s.epoch;
+    if (!nti_jets_add(&s, last, 0, &list)) return none;
+    for (int sweep = 1; sweep <= degree; sweep++)
+        for (nti_jet **link = &list; *link && !t->sticky;) {
+            nti_jet *j = *link;
+            int order = sweep - j->depth;
+            if (order > 0 && j->kind >= NTI_JET_DERIVED && !j->expanded) { // then what was put before it comes first
+                nti_jet_expand(&s, j, link);
+                continue;
+            }
+            if (order > 0) j->c[order] = nti_jet_next(&s, j, order);
+            link = &j->next;
+        }
+    for (int k = 0; k < outputs.count && !t->sticky; k++) {
+        nti_jet *j = nti_jet_of(&s, nti_n(e.value.items[k]));
+        for (int i = 0; i <= degree; i++) e.result.items[k] = nti_sum_of(e.result.items[k], j ? j->c[i] : i ? NULL : e.value.items[k]);
+    }
+    return t->sticky ? none : e.result;
+}
+
+NT_API nt_tensor *nt_taylor(nt_tensor *y, nt_params params, nt_params params0, int degree) {
+    nt_params p = nt_taylor_many(nti_list(&y, 1), params, params0, degree);
+    return p.count ? p.items[0] : NULL;
+}
 // >>compiler
 // ---------------------------------------------------------------------------------------------------------------------
 // From recorded nodes to a graph of values with views, operands and effects, in passes that each do one thing: collect,
