@@ -35,12 +35,12 @@
 //     public      >>configuration  >>values  >>tape  >>errors  >>leaves  >>operations  >>random  >>transforms  >>programs
 //                 >>layers  >>optimizers  >>files
 //     private     >>formatting  >>arena  >>evaluator  >>tensors  >>recording  >>keys  >>random numbers
-//                 what kernels are told: >>maps  >>products  >>row kernels  >>update kernels
+//                 what kernels are told: >>maps  >>products  >>row kernels  >>linear algebra  >>update kernels
 //                 compiled for each instruction set: >>kernels  >>vector mathematics  >>random bits  >>product kernels
-//                 >>convolution kernels  >>row kernels of a pass  >>updates  >>passes
+//                 >>convolution kernels  >>row kernels of a pass  >>updates  >>linear algebra kernels  >>passes
 //                 >>integers  >>casts  >>random arrays  >>initializers
 //                 operations, their plans and tiles: >>matmul  >>convolution  >>axes  >>reductions  >>row operations  >>attention  >>pooling rows
-//                 >>moving rows  >>gather and scatter  >>check of indices  >>elementwise driver  >>evaluators
+//                 >>moving rows  >>gather and scatter  >>check of indices  >>factorisations  >>elementwise driver  >>evaluators
 //                 >>rows  >>rules  >>samples  >>autodiff  >>transforms  >>compiler  >>planner  >>programs  >>running  >>reports
 //                 >>layers  >>optimizers  >>files
 //
@@ -382,6 +382,29 @@ NT_API nt_tensor *nt_select(nt_tensor *condition, nt_tensor *x, nt_tensor *y); /
 NT_API nt_tensor *nt_matmul(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_dense(nt_tensor *x, nt_tensor *weight, nt_tensor *bias); // x w + b; bias NULL: none
 
+// Linear algebra, f32 and f64, of the last two axes; leading axes are a batch. What cannot be factored gives NaN (or infinities and
+// NaN, for a singular matrix), as JAX's; matrices that are to be symmetric count as (x + x^T)/2, so derivatives are symmetric too.
+NT_API nt_tensor *nt_cholesky(nt_tensor *x);              // lower L with x = L L^T; NaN in the whole triangle if x is not positive definite
+typedef struct nt_triangular_desc { int right, upper, transpose, unit; } nt_triangular_desc;
+// a x = b, b (..., n, m) or (n); leading axes broadcast. Only one triangle of a is read: the lower one, or .upper, with ones on its
+// diagonal (.unit), as a or as its transpose (.transpose). .right: x a = b, b (..., m, n) or (n).
+NT_API nt_tensor *nt_triangular_solve(nt_tensor *a, nt_tensor *b, const nt_triangular_desc *desc);
+NT_API nt_tensor *nt_solve(nt_tensor *a, nt_tensor *b);   // a x = b by LU, b (..., n, m) or (n); leading axes broadcast
+NT_API nt_tensor *nt_inv(nt_tensor *a);
+NT_API nt_tensor *nt_det(nt_tensor *a);                   // (...); its derivative needs an inverse, so that of a singular a is not finite
+typedef struct nt_sign_log { nt_tensor *sign, *log; } nt_sign_log;
+NT_API nt_sign_log nt_slogdet(nt_tensor *a);              // det = sign exp(log); 0 and -infinity for a singular a
+NT_API nt_tensor *nt_solve_spd(nt_tensor *a, nt_tensor *b); // nt_solve for a symmetric positive definite a, by Cholesky
+NT_API nt_tensor *nt_logdet_spd(nt_tensor *a);            // log det of one
+typedef struct nt_eigen { nt_tensor *values, *vectors; } nt_eigen;
+// Of a symmetric matrix: values (..., n) in ascending order, vectors (..., n, n) in columns, the largest element of each (the first
+// of equal ones) positive. The derivative of vectors divides by differences of eigenvalues: it is not finite where two are equal.
+NT_API nt_eigen nt_eigh(nt_tensor *x);
+NT_API nt_tensor *nt_eigvalsh(nt_tensor *x);              // values alone, at a fraction of the cost
+NT_API nt_tensor *nt_sym_sqrt(nt_tensor *x);              // the symmetric s with s s = x; NaN if an eigenvalue is negative (by more than rounding)
+typedef struct nt_qr_factors { nt_tensor *q, *r; } nt_qr_factors;
+NT_API nt_qr_factors nt_qr(nt_tensor *x);                 // x (..., m, n) = q r: q (..., m, k) orthonormal, r (..., k, n) upper, k = min(m, n)
+
 typedef enum nt_padding {
     NT_PADDING_DEFAULT, // SAME for convolution, VALID for pooling
     NT_SAME,            // output ceil(n / stride); the odd element goes at the end
@@ -511,13 +534,14 @@ NT_API nt_tensor *nt_dropout(nt_tensor *x, nt_tensor *key, double rate, nt_axes 
 
 typedef enum nt_initializer { // flax's names; _NORMAL is the truncated normal there
     NT_INIT_DEFAULT, NT_LECUN_NORMAL, NT_LECUN_UNIFORM, NT_HE_NORMAL, NT_HE_UNIFORM, NT_GLOROT_NORMAL, NT_GLOROT_UNIFORM,
-    NT_INIT_ZEROS, NT_INIT_ONES, NT_INIT_NORMAL, NT_INIT_UNIFORM, NT_INIT_TRUNCATED_NORMAL, NT_VARIANCE_SCALING
+    NT_INIT_ZEROS, NT_INIT_ONES, NT_INIT_NORMAL, NT_INIT_UNIFORM, NT_INIT_TRUNCATED_NORMAL, NT_VARIANCE_SCALING,
+    NT_ORTHOGONAL                     // orthonormal rows or columns of the matrix (all but the last axis, last axis)
 } nt_initializer;
 typedef enum nt_fan { NT_FAN_IN, NT_FAN_OUT, NT_FAN_AVG, NT_FAN_GEO_AVG } nt_fan;
 typedef enum nt_distribution { NT_DIST_TRUNCATED_NORMAL, NT_DIST_NORMAL, NT_DIST_UNIFORM } nt_distribution;
 typedef struct nt_init_desc {
     nt_initializer kind;
-    double scale;                     // VARIANCE_SCALING: 0 means 1. NORMAL, TRUNCATED_NORMAL: stddev, UNIFORM: the upper end; 0 means 0.01
+    double scale;                     // VARIANCE_SCALING, ORTHOGONAL: 0 means 1. NORMAL, TRUNCATED_NORMAL: stddev, UNIFORM: the upper end; 0 means 0.01
     nt_fan mode;                      // VARIANCE_SCALING
     nt_distribution distribution;     // VARIANCE_SCALING
     nt_axes in_axes, out_axes, batch_axes; // VARIANCE_SCALING and the named ones; counts 0: in -2, out -1, no batch
@@ -552,33 +576,6 @@ NT_API nt_tensor *nt_substitute(nt_tensor *y, nt_params from, nt_params to);
 // derivative at params0 needs and nothing of the tangents. Outputs and calls with the same params0 share f(params0).
 NT_API nt_tensor *nt_linearize(nt_tensor *y, nt_params params, nt_params params0);
 NT_API nt_params nt_linearize_many(nt_params outputs, nt_params params, nt_params params0); // count 0 on an error
-// The Taylor polynomial of that degree around params0, at params: 0 gives f(params0), 1 is nt_linearize. What it takes grows as the
-// square or the cube of the degree, as the operations are. Where y has a kink it is the polynomial of the piece that params0 lie in.
-NT_API nt_tensor *nt_taylor(nt_tensor *y, nt_params params, nt_params params0, int degree);
-NT_API nt_params nt_taylor_many(nt_params outputs, nt_params params, nt_params params0, int degree); // count 0 on an error
-
-// Loops. A body is recorded once, between nt_map_begin and nt_map_end, and run `count` times, one chunk after the other: memory does
-// not depend on the count. What depends on the index is the body's; what does not is computed once, before the loop. Results of
-// sum, mean and stack are outside of it. Derivatives of a loop are loops; gradients of what the body reads from outside (weights,
-// encoder outputs) are summed as it goes, and where a cotangent is known beforehand (sums, means) the forward and the backward pass are
-// one loop. Maps nest. Errors: a value of the body used outside or together with an unfinished result of the same map, an nt_assign
-// in a body, maps that are not nested.
-//
-//     nt_map *m = nt_map_begin(t, 16, NULL);
-//     nt_tensor *noise = nt_normal(nt_fold_in(key, nt_map_index(m)), NT_F32, nt_shape_of(mu));
-//     nt_tensor *mean = nt_map_mean(m, decode(nt_add(mu, nt_mul(sigma, noise))));
-//     nt_map_end(m);
-typedef struct nt_map nt_map; // lives with the recorded nodes
-typedef struct nt_map_desc {
-    int64_t chunk; // iterations computed together, as by nt_vmap over the index; 0: 1; cut to count. Speed for memory: results agree to rounding
-} nt_map_desc;
-NT_API nt_map *nt_map_begin(nt_tape *t, int64_t count, const nt_map_desc *desc); // count >= 1, at most 2^31 - 1; up to 8 deep
-NT_API nt_tensor *nt_map_index(nt_map *m);               // i32 scalar: 0 .. count - 1
-NT_API nt_tensor *nt_map_slice(nt_map *m, nt_tensor *x); // x (count, ...): the part of this iteration
-NT_API nt_tensor *nt_map_sum(nt_map *m, nt_tensor *y);   // shape of y; f32, f64, i32, u32
-NT_API nt_tensor *nt_map_mean(nt_map *m, nt_tensor *y);  // f32 and f64
-NT_API nt_tensor *nt_map_stack(nt_map *m, nt_tensor *y); // (count, shape of y), any dtype
-NT_API void nt_map_end(nt_map *m);
 
 // >>programs
 // ---------------------------------------------------------------------------------------------------------------------
@@ -1052,7 +1049,6 @@ struct nt_tape {
     size_t temporary;            // bytes of the low end that are the compiler's
     uint32_t epoch;              // of marks in nodes
     int sticky;                  // a recording error stands
-    struct nt_map *open;         // the innermost map whose body is being recorded
     nt_status status, latest;    // of the message; of the newest error, reported or not
     char message[NT_MESSAGE_SIZE];
 };
@@ -1283,11 +1279,6 @@ typedef struct nti_node {
     struct nti_node *adjoint;     // autodiff: cotangent or tangent of this node (valid where `mark` is the current epoch)
     uint64_t serial;
     uint32_t mark, reach;         // epochs: needed by the outputs; depends on the inputs
-    struct nt_map *loop;          // the innermost map whose index it depends on: it belongs to the body of that map
-    struct nt_map *after;         // an open map of whose results it depends on
-    uint32_t held;                // epoch: a result that could be computed, but waits for others
-    struct nti_node *pending;     // autodiff: a cotangent from inside of `pending_loop`, not summed over its iterations yet
-    struct nt_map *pending_loop;
     int32_t index;                // compiler: position in the graph
     uint16_t op, inputs, ni, nd;
     uint8_t frozen, dead, wanted; // wanted: an input of the derivative that is being recorded
@@ -1298,23 +1289,6 @@ typedef struct nti_node {
     uint64_t storage_serial;      // of the object that holds the storage: a rewind may end it
     uint64_t name_serial;         // when it was named: a rewind may end the name before the value
 } nti_node;
-
-// A loop. Its nodes are those that depend on its index, whenever they were recorded.
-#define NTI_MAX_LOOPS 8 // deep
-struct nt_map {
-    nt_tape *tape;
-    nt_map *parent;   // the map in whose body it was begun, or NULL
-    nt_tensor *index;
-    uint64_t serial;
-    int64_t count, chunk;
-    int depth, open;
-};
-
-// 1 if a value that belongs to `loop` depends on the index of m, too: m is it, or around it.
-static int nti_loop_within(const nt_map *loop, const nt_map *m) {
-    while (loop && loop != m) loop = loop->parent;
-    return loop == m;
-}
 
 static nti_node *nti_n(const nt_tensor *x) { return (nti_node *)(uintptr_t)x; }
 
@@ -1408,7 +1382,6 @@ NT_API nt_marker nt_mark(nt_tape *t) {
 
 // Nodes newer than `serial` leave the chain. In debug builds they stay readable, marked dead.
 static void nti_drop_nodes(nt_tape *t, uint64_t serial) {
-    while (t->open && t->open->serial > serial) t->open = t->open->parent;
     while (t->last && t->last->serial > serial) t->last->dead = 1, t->last = t->last->previous;
     if (t->last) t->last->next = NULL;
     else t->first = NULL;
@@ -1506,9 +1479,7 @@ enum { // flags of a row
     NTI_ACCUMULATES = 512, // can add into its output: attribute 0 set to 1 by the compiler
     NTI_INTEGER = 1024,   // takes integers too
     NTI_BOOLEAN = 2048,   // takes bool
-    NTI_CHEAP = 4096,     // no arithmetic worth counting
-    NTI_ALONE = 8192,     // equal ones are not one value
-    NTI_LEAVES = 16384    // a result of the map whose index is operand 1: outside of its body
+    NTI_CHEAP = 4096      // no arithmetic worth counting
 };
 
 typedef struct nti_row {
@@ -1569,29 +1540,6 @@ static void nti_chain(nt_tape *t, nti_node *n) {
     t->last = n;
 }
 
-// The loop that a node on these operands belongs to: the innermost of theirs. 0 after an error.
-static int nti_loop_join(nti_node *n) {
-    if (nti_row_of(n->op)->flags & NTI_LEAVES) { n->loop = n->in[1]->loop->parent; return 1; }
-    for (int k = 0; k < n->inputs; k++) {
-        nt_map *loop = n->in[k]->loop;
-        if (nti_loop_within(loop, n->loop)) n->loop = loop;
-        else if (!nti_loop_within(n->loop, loop))
-            return nti_wrong(n, NT_ERROR_STATE, "operand %d belongs to the body of another map; maps are nested where one begins in the "
-                             "body of the other, else reduce one with nt_map_sum, nt_map_mean or nt_map_stack first", k);
-    }
-    for (int k = 0; k < n->inputs; k++) {
-        nt_map *after = n->in[k]->after;
-        if (!after || !after->open) continue;
-        if (n->loop && nti_loop_within(n->loop, after))
-            return nti_wrong(n, NT_ERROR_STATE, "operand %d needs the result of a map that has not ended, in the body of the same map; "
-                             "end it and use the result in another map", k);
-        n->after = after;
-    }
-    if (n->loop && (nti_row_of(n->op)->flags & NTI_EFFECT))
-        return nti_wrong(n, NT_ERROR_STATE, "an assignment in the body of a map; assign a result of it");
-    return 1;
-}
-
 static nt_tensor *nti_record_memory(nt_tape *t, int op) {
     nti_no_room(t, nti_row_of(op)->name);
     return NULL;
@@ -1618,7 +1566,7 @@ static nt_tensor *nti_record(nt_tape *t, int op, nt_tensor *const *in, int input
     nt_shape shape;
     nt_dtype dtype = NT_F32;
     memset(&shape, 0, sizeof shape);
-    if (!nti_row_of(op)->infer(&head, &shape, &dtype) || !nti_loop_join(&head)) return NULL;
+    if (!nti_row_of(op)->infer(&head, &shape, &dtype)) return NULL;
     if (!nti_shape_valid(&shape, dtype)) {
         nti_wrong(&head, NT_ERROR_SHAPE, "the result %s%S has too many elements or axes", nt_dtype_name(dtype), &shape);
         return NULL;
@@ -2284,6 +2232,73 @@ typedef struct nti_rows_table {
     void (*column_softmax)(void *x, int64_t keys, int64_t n, int64_t pitch, double scale);                 // of scale x
     void (*column_softmax_grad)(void *t, const void *y, int64_t keys, int64_t n, int64_t pitch, double scale); // scale y (t - sum y t)
 } nti_rows_table;
+// >>linear algebra
+// What the kernels of factorisations are told. They work on one matrix of any strides, in blocks of NTI_BLOCK rows, with most
+// of the arithmetic in products. Blocks are fixed by the size, so neither tiles nor workers show in the bits.
+#define NTI_BLOCK 64                   // rows of a block of Cholesky, LU and triangular solves
+#define NTI_REFLECTORS 32              // Householder reflectors that are applied together
+#define NTI_CHUNK 256                  // rows of a tile of Cholesky; columns of a tile of solves
+#define NTI_SWEEPS 64                  // sweeps of QL whose rotations are applied together
+
+typedef struct nti_matrix { void *p; int64_t rs, cs; } nti_matrix;   // strides count elements
+
+typedef struct nti_factor {            // one factorisation
+    nti_matrix x, out;                 // out: rows of n elements
+    int64_t n;
+} nti_factor;
+
+typedef struct nti_solve {             // op(a) x = b in place on x (n, m)
+    nti_matrix a, x;
+    int64_t n, m;
+    int lower, unit;                   // of a as it is seen through its strides
+} nti_solve;
+
+typedef struct nti_linear_table {      // one for each pass and dtype; `room` has the elements that nti_*_room say
+    void (*cholesky)(const nti_factor *f, int64_t block, int64_t chunk, void *room); // chunk -1: the diagonal block
+    void (*lu)(const nti_factor *f, int64_t block, int64_t chunk, void *room);       // chunk -1: the panel
+    void (*solve)(const nti_solve *s, void *room);
+    void (*lu_solve)(nti_matrix lu, nti_matrix x, int64_t n, int64_t m, int transpose, void *room);
+    void (*determinant)(nti_matrix lu, int64_t n, double *sign, void *diagonal);     // signs of the pivots; their magnitudes
+    void (*eigh)(nti_matrix x, int64_t n, void *values, void *vectors, void *room);  // vectors NULL: not computed
+    void (*qr)(nti_matrix x, int64_t m, int64_t n, void *q, void *r, void *room);
+    void (*orthonormalize)(void *data, int64_t vectors, int64_t length, int by_rows);  // rows or columns of a contiguous matrix
+    void (*spectral)(const void *e, const void *c, int64_t n, void *out, void *room); // c NULL: the square root
+} nti_linear_table;
+
+static void nti_gemm_arrange(nti_gemm *g, size_t size);
+
+// Elements of scratch for any product of at most this size.
+static int64_t nti_multiply_room(int64_t m, int64_t n, int64_t k, size_t size) {
+    int64_t width = NTI_PANEL_BYTES / (int64_t)size, longer = nti_max(m, n), deep = nti_min(k, 512);
+    int64_t block = nti_max(deep * nti_gemm_pitch(longer), longer * nti_gemm_pitch(deep));
+    int64_t sums = k > 256 ? nti_multiple(m, width) * nti_multiple(n, width) : nti_multiple(longer, width) * width;
+    return block + deep * width + sums;
+}
+
+static int64_t nti_pad_columns(int64_t m) { return nti_multiple(m, 32); } // whole panels in every pass
+
+static int64_t nti_cholesky_room(int64_t n, size_t size) {
+    int64_t chunk = nti_min(NTI_CHUNK, nti_multiple(n, NTI_BLOCK));
+    return NTI_BLOCK * NTI_BLOCK + 2 * NTI_BLOCK * chunk + nti_multiply_room(NTI_BLOCK, chunk, nti_max(0, n - NTI_BLOCK), size);
+}
+static int64_t nti_solve_room(int64_t n, int64_t m, size_t size) {
+    return NTI_BLOCK * NTI_BLOCK + 2 * NTI_BLOCK * nti_pad_columns(m) + nti_multiply_room(NTI_BLOCK, m, nti_max(0, n - NTI_BLOCK), size);
+}
+static int64_t nti_lu_room(int64_t n, size_t size) {
+    return 3 * NTI_BLOCK * NTI_BLOCK + nti_multiply_room(nti_max(0, n - NTI_BLOCK), NTI_BLOCK, NTI_BLOCK, size);
+}
+// Applying NTI_REFLECTORS reflectors of length m to n rows.
+static int64_t nti_reflect_room(int64_t m, size_t size) {
+    int64_t w = NTI_REFLECTORS;
+    return 2 * w * w + 2 * NTI_CHUNK * w + nti_max(nti_multiply_room(NTI_CHUNK, w, m, size), nti_multiply_room(NTI_CHUNK, m, w, size));
+}
+static int64_t nti_eigh_room(int64_t n, int vectors, size_t size) {
+    int64_t w = NTI_REFLECTORS, tridiagonal = 4 * w * n + nti_multiply_room(NTI_BLOCK, n, 2 * w, size);
+    int64_t rotations = 2 * NTI_SWEEPS * n + 2 * NTI_SWEEPS;
+    return n * n * (1 + (vectors != 0)) + 5 * n + nti_max(tridiagonal, nti_max(nti_reflect_room(n, size), rotations));
+}
+static int64_t nti_qr_room(int64_t m, int64_t n, size_t size) { return 2 * m * n + 3 * n + nti_reflect_room(m, size); }
+static int64_t nti_spectral_room(int64_t n, size_t size) { return 2 * n * n + n + nti_multiply_room(n, n, n, size); }
 // >>update kernels
 // What the optimizer's kernels are told: hyper-parameters and the factors of this very update, prepared once in double.
 enum { NTI_UPDATE_SGD, NTI_UPDATE_ADAM };
@@ -4502,12 +4517,6 @@ static const nti_rows_table NTI_K(nti_rows_table) = {
     NTI_K(nti_norm_grad), { NTI_K(nti_pool_max), NTI_K(nti_pool_sum) }, NTI_K(nti_max_pool_grad), NTI_K(nti_max_pool_jvp),
     NTI_K(nti_hide), NTI_K(nti_column_softmax), NTI_K(nti_column_softmax_grad)
 };
-#undef NTI_LV
-#undef NTI_EACH
-#undef NTI_LANES
-#undef NTI_LANES_SPLAT
-#undef NTI_LANES_AT
-#undef NTI_LANES_PUT
 #undef NTI_JOIN
 #undef NTI_MASK
 #undef NTI_MASK_LOAD
@@ -4563,7 +4572,573 @@ static void NTI_K(nti_update_array)(const nti_update *u, void *p, const void *g,
 static const nti_update_table NTI_K(nti_update_table) = { NTI_K(nti_update_array) };
 #endif // NTI_PASS
 #ifdef NTI_PASS
+// >>linear algebra kernels
+// Factorisations and solves: blocks of rows by products, what is left inside a block in registers and the first-level cache.
+#define NTI_AT(m, i, j) ((NTI_T *)(m).p + (i) * (m).rs + (j) * (m).cs)
+
+static NTI_INLINE nti_matrix NTI_K(nti_mat)(const NTI_T *p, int64_t rs, int64_t cs) {
+    nti_matrix m;
+    m.p = (void *)(uintptr_t)p, m.rs = rs, m.cs = cs;
+    return m;
+}
+#define NTI_MATRIX NTI_K(nti_mat)
+static NTI_INLINE nti_matrix NTI_K(nti_part)(nti_matrix m, int64_t i, int64_t j) { return NTI_MATRIX(NTI_AT(m, i, j), m.rs, m.cs); }
+static NTI_INLINE nti_matrix NTI_K(nti_turn)(nti_matrix m) { return NTI_MATRIX((const NTI_T *)m.p, m.cs, m.rs); }
+static NTI_INLINE NTI_T NTI_K(nti_root)(NTI_T x) { return (NTI_T)sqrt((double)x); }
+static NTI_INLINE NTI_T NTI_K(nti_size_of)(NTI_T x) { return x < 0 ? -x : x; }
+#define NTI_ABS1 NTI_K(nti_size_of)
+#define NTI_NOT_A_NUMBER ((NTI_T)NAN)
+
+// c (m, n) = or += a (m, k) b (k, n)
+static void NTI_K(nti_multiply)(nti_matrix c, nti_matrix a, nti_matrix b, int64_t m, int64_t n, int64_t k, int add, NTI_T *room) {
+    nti_gemm g;
+    if (m <= 0 || n <= 0) return;
+    memset(&g, 0, sizeof g);
+    g.m = m, g.n = n, g.k = k, g.accumulate = add;
+    g.a = a.p, g.rsa = a.rs, g.csa = a.cs, g.b = b.p, g.rsb = b.rs, g.csb = b.cs, g.c = c.p, g.rsc = c.rs, g.csc = c.cs;
+    nti_gemm_arrange(&g, sizeof(NTI_T));
+    NTI_K(nti_product)(&g, room);
+}
+
+// The sum of x y, in lanes.
+static NTI_T NTI_K(nti_dot)(const NTI_T *x, const NTI_T *y, int64_t n) {
+    NTI_LANES s = NTI_LANES_SPLAT(0);
+    for (int64_t k = 0; k < n; k += NTI_SUM_LANES) {
+        NTI_LANES a = NTI_LANES_AT(x, k, n, 0), b = NTI_LANES_AT(y, k, n, 0);
+        NTI_EACH(l) s.v[l] = NTI_FMA(a.v[l], b.v[l], s.v[l]);
+    }
+    return NTI_K(nti_tree)(NTI_SUM, s);
+}
+
+static void NTI_K(nti_add_scaled)(NTI_T *y, NTI_T factor, const NTI_T *x, int64_t n) { // y += factor x
+    NTI_V f = NTI_SPLAT(factor);
+    for (int64_t k = 0; k < n; k += NTI_SUM_LANES) {
+        NTI_LANES a = NTI_LANES_AT(x, k, n, 0), b = NTI_LANES_AT(y, k, n, 0);
+        NTI_EACH(l) b.v[l] = NTI_FMA(f, a.v[l], b.v[l]);
+        NTI_LANES_PUT(y, k, n, b);
+    }
+}
+
+// y += factor a, and the sum of a x: one row of a symmetric matrix, of which only one triangle is read, times a vector.
+static NTI_T NTI_K(nti_dot_add)(const NTI_T *a, const NTI_T *x, NTI_T *y, NTI_T factor, int64_t n) {
+    NTI_LANES s = NTI_LANES_SPLAT(0);
+    NTI_V f = NTI_SPLAT(factor);
+    for (int64_t k = 0; k < n; k += NTI_SUM_LANES) {
+        NTI_LANES p = NTI_LANES_AT(a, k, n, 0), q = NTI_LANES_AT(x, k, n, 0), r = NTI_LANES_AT(y, k, n, 0);
+        NTI_EACH(l) s.v[l] = NTI_FMA(p.v[l], q.v[l], s.v[l]), r.v[l] = NTI_FMA(f, p.v[l], r.v[l]);
+        NTI_LANES_PUT(y, k, n, r);
+    }
+    return NTI_K(nti_tree)(NTI_SUM, s);
+}
+
+// x = a x + b y over whole lanes
+static void NTI_K(nti_blend)(NTI_T *x, NTI_T a, NTI_T b, const NTI_T *y, int64_t n) {
+    NTI_V p = NTI_SPLAT(a), q = NTI_SPLAT(b);
+    for (int64_t k = 0; k < n; k += NTI_W) NTI_STORE(x + k, p * NTI_LOAD(x + k) + q * NTI_LOAD(y + k));
+}
+
+// Forward substitution on 64 rows at most: four rows by two vectors in registers. d is lower, its elements beside the diagonal
+// negated; rows are filled up to a multiple of four with those of the identity.
+#define NTI_STRIP_4(X) X(0) X(1) X(2) X(3)
+#define NTI_STRIP_LOAD(i) const NTI_T *r##i = d + (j + i) * NTI_BLOCK; NTI_V a##i = NTI_LOAD(q + (j + i) * pitch), b##i = NTI_LOAD(q + (j + i) * pitch + NTI_W);
+#define NTI_STRIP_STEP(i) x = NTI_K(nti_spread)(r##i[k]); a##i = NTI_FMA(x, u, a##i); b##i = NTI_FMA(x, v, b##i);
+#define NTI_STRIP_MINUS(i, k) x = NTI_K(nti_spread)(r##i[j + k]); a##i = NTI_FMA(x, a##k, a##i); b##i = NTI_FMA(x, b##k, b##i);
+#define NTI_STRIP_PUT(i) \
+    if (!unit) x = NTI_K(nti_spread)(r##i[j + i]), a##i = a##i / x, b##i = b##i / x; \
+    NTI_STORE(q + (j + i) * pitch, a##i), NTI_STORE(q + (j + i) * pitch + NTI_W, b##i);
+static void NTI_K(nti_solve_strip)(const NTI_T *d, NTI_T *p, int64_t pitch, int64_t rows, int unit) {
+    for (int64_t c = 0; c < pitch; c += 2 * NTI_W) {
+        NTI_T *q = p + c;
+        for (int64_t j = 0; j < rows; j += 4) {
+            NTI_V x, u, v;
+            NTI_STRIP_4(NTI_STRIP_LOAD)
+            for (int64_t k = 0; k < j; k++) {
+                u = NTI_LOAD(q + k * pitch), v = NTI_LOAD(q + k * pitch + NTI_W);
+                NTI_STRIP_4(NTI_STRIP_STEP)
+            }
+            NTI_STRIP_PUT(0)
+            NTI_STRIP_MINUS(1, 0) NTI_STRIP_PUT(1)
+            NTI_STRIP_MINUS(2, 0) NTI_STRIP_MINUS(2, 1) NTI_STRIP_PUT(2)
+            NTI_STRIP_MINUS(3, 0) NTI_STRIP_MINUS(3, 1) NTI_STRIP_MINUS(3, 2) NTI_STRIP_PUT(3)
+        }
+    }
+}
+
+// The diagonal block of a triangular matrix as nti_solve_strip wants it; an upper one from its end.
+static void NTI_K(nti_pack_triangle)(NTI_T *d, nti_matrix a, int64_t rows, int lower) {
+    if (!lower) a = NTI_MATRIX(NTI_AT(a, rows - 1, rows - 1), -a.rs, -a.cs);
+    for (int64_t i = 0; i < nti_multiple(rows, 4); i++) {
+        for (int64_t j = 0; j < i; j++) d[i * NTI_BLOCK + j] = i < rows ? -*NTI_AT(a, i, j) : 0;
+        d[i * NTI_BLOCK + i] = i < rows ? *NTI_AT(a, i, i) : 1;
+    }
+}
+
+static void NTI_K(nti_linear_solve)(const nti_solve *s, void *room) {
+    int64_t pitch = nti_pad_columns(s->m), blocks = (s->n + NTI_BLOCK - 1) / NTI_BLOCK;
+    NTI_T *d = (NTI_T *)room, *strip = d + NTI_BLOCK * NTI_BLOCK, *sum = strip + NTI_BLOCK * pitch, *rest = sum + NTI_BLOCK * pitch;
+    for (int64_t k = 0; k < blocks; k++) {
+        int64_t at = (s->lower ? k : blocks - 1 - k) * NTI_BLOCK, rows = nti_min(NTI_BLOCK, s->n - at);
+        int64_t from = s->lower ? 0 : at + rows, done = s->lower ? at : s->n - at - rows;
+        nti_matrix x = NTI_K(nti_part)(s->x, at, 0), a = NTI_K(nti_part)(s->a, at, at);
+        NTI_T *first = s->lower ? strip : strip + (rows - 1) * pitch, *sums = s->lower ? sum : sum + (rows - 1) * pitch;
+        int64_t step = s->lower ? pitch : -pitch;
+        memset(strip, 0, (size_t)(NTI_BLOCK * pitch) * sizeof(NTI_T));
+        NTI_K(nti_pack)(first, step, (const NTI_T *)x.p, rows, s->m, x.rs, x.cs);
+        if (done) {
+            if (s->m < pitch) memset(sum, 0, (size_t)(rows * pitch) * sizeof(NTI_T));
+            NTI_K(nti_multiply)(NTI_MATRIX(sums, step, 1), NTI_K(nti_part)(s->a, at, from), NTI_K(nti_part)(s->x, from, 0), rows, s->m, done, 0, rest);
+            NTI_K(nti_blend)(strip, 1, -1, sum, rows * pitch);
+        }
+        NTI_K(nti_pack_triangle)(d, a, rows, s->lower);
+        NTI_K(nti_solve_strip)(d, strip, pitch, rows, s->unit);
+        NTI_K(nti_unpack)((NTI_T *)x.p, x.rs, x.cs, 0, first, step, rows, s->m);
+    }
+}
+
+// Cholesky, block column after block column. strip (64, rows) = (x + x^T)/2 at these columns and rows, less the product of what
+// is factored; sum has the room of strip.
+static void NTI_K(nti_cholesky_strip)(const nti_factor *f, int64_t column, int64_t columns, int64_t row, int64_t rows, NTI_T *strip, NTI_T *sum,
+                                      int64_t pitch, NTI_T *rest) {
+    nti_matrix x = NTI_K(nti_part)(f->x, column, row), y = NTI_K(nti_part)(f->x, row, column);
+    memset(strip, 0, (size_t)(NTI_BLOCK * pitch) * sizeof(NTI_T)), memset(sum, 0, (size_t)(NTI_BLOCK * pitch) * sizeof(NTI_T));
+    NTI_K(nti_pack)(strip, pitch, (const NTI_T *)x.p, columns, rows, x.rs, x.cs);
+    NTI_K(nti_pack)(sum, pitch, (const NTI_T *)y.p, columns, rows, y.cs, y.rs);
+    NTI_K(nti_blend)(strip, (NTI_T)0.5, (NTI_T)0.5, sum, columns * pitch);
+    if (!column) return;
+    NTI_K(nti_multiply)(NTI_MATRIX(sum, pitch, 1), NTI_K(nti_part)(f->out, column, 0), NTI_K(nti_turn)(NTI_K(nti_part)(f->out, row, 0)), columns, rows,
+                        column, 0, rest);
+    NTI_K(nti_blend)(strip, 1, -1, sum, columns * pitch);
+}
+
+// A symmetric block (its upper triangle) becomes the transpose of its factor; a pivot that is not positive makes NaN.
+static void NTI_K(nti_cholesky_block)(NTI_T *u, int64_t rows) {
+    for (int64_t k = 0; k < rows; k++) {
+        NTI_T *row = u + k * NTI_BLOCK, pivot = row[k], root = pivot > 0 ? NTI_K(nti_root)(pivot) : NTI_NOT_A_NUMBER;
+        row[k] = root;
+        for (int64_t j = k + 1; j < rows; j++) row[j] = row[j] / root;
+        for (int64_t i = k + 1; i < rows; i++) {
+            int64_t from = i / NTI_SUM_LANES * NTI_SUM_LANES; // whole lanes: what is left of the diagonal does not matter
+            NTI_K(nti_add_scaled)(u + i * NTI_BLOCK + from, -row[i], row + from, NTI_BLOCK - from);
+        }
+    }
+}
+
+static void NTI_K(nti_cholesky)(const nti_factor *f, int64_t block, int64_t chunk, void *room) {
+    int64_t n = f->n, column = block * NTI_BLOCK, columns = nti_min(NTI_BLOCK, n - column), ld = f->out.rs;
+    int64_t pitch = nti_min(NTI_CHUNK, nti_multiple(n, NTI_BLOCK));
+    NTI_T *d = (NTI_T *)room, *strip = d + NTI_BLOCK * NTI_BLOCK, *sum = strip + NTI_BLOCK * pitch, *rest = sum + NTI_BLOCK * pitch;
+    NTI_T *out = (NTI_T *)f->out.p;
+    if (column >= n) { // at the end: one pivot that failed, and the whole factor is NaN
+        if (chunk < 0 && n > 0 && !(out[(n - 1) * ld + n - 1] > 0))
+            for (int64_t i = 0; i < n; i++)
+                for (int64_t j = 0; j <= i; j++) out[i * ld + j] = NTI_NOT_A_NUMBER;
+        return;
+    }
+    if (chunk < 0) {
+        NTI_K(nti_cholesky_strip)(f, column, columns, column, columns, strip, sum, NTI_BLOCK, rest);
+        NTI_K(nti_cholesky_block)(strip, columns);
+        for (int64_t i = 0; i < columns; i++)
+            for (int64_t j = 0; j < columns; j++) *NTI_AT(f->out, column + i, column + j) = j <= i ? strip[j * NTI_BLOCK + i] : 0;
+        return;
+    }
+    int64_t row = column + columns + chunk * NTI_CHUNK, rows = nti_min(NTI_CHUNK, n - row);
+    if (rows <= 0) return;
+    NTI_K(nti_cholesky_strip)(f, column, columns, row, rows, strip, sum, pitch, rest);
+    NTI_K(nti_pack_triangle)(d, NTI_K(nti_part)(f->out, column, column), columns, 1);
+    NTI_K(nti_solve_strip)(d, strip, pitch, columns, 0);
+    NTI_K(nti_unpack)(NTI_AT(f->out, row, column), 1, ld, 0, strip, pitch, columns, rows);
+    for (int64_t i = 0; i < columns; i++) memset(NTI_AT(f->out, column + i, row), 0, (size_t)rows * sizeof(NTI_T));
+}
+
+// LU with the largest pivot of each column: rows 0 to n - 1 of out are L (its ones left out) and U, row n says for each row with
+// which one it was exchanged. A column without a pivot is left as it is.
+static void NTI_K(nti_swap_rows)(NTI_T *a, NTI_T *b, int64_t n) {
+    for (int64_t k = 0; k < n; k++) {
+        NTI_T x = a[k];
+        a[k] = b[k], b[k] = x;
+    }
+}
+
+static void NTI_K(nti_copy_columns)(const nti_factor *f, int64_t column, int64_t columns) {
+    for (int64_t i = 0; i < f->n; i++)
+        for (int64_t j = column; j < column + columns; j++) *NTI_AT(f->out, i, j) = *NTI_AT(f->x, i, j);
+}
+
+static void NTI_K(nti_lu_panel)(const nti_factor *f, int64_t column, int64_t columns) {
+    int64_t n = f->n, end = column + columns;
+    for (int64_t k = column; k < end; k++) {
+        int64_t best = k;
+        for (int64_t i = k + 1; i < n; i++)
+            if (NTI_ABS1(*NTI_AT(f->out, i, k)) > NTI_ABS1(*NTI_AT(f->out, best, k))) best = i;
+        *NTI_AT(f->out, n, k) = (NTI_T)best;
+        if (best != k) NTI_K(nti_swap_rows)(NTI_AT(f->out, k, column), NTI_AT(f->out, best, column), columns);
+        const NTI_T *row = NTI_AT(f->out, k, k);
+        for (int64_t i = k + 1; i < n && row[0] != 0; i++) {
+            NTI_T *to = NTI_AT(f->out, i, k);
+            to[0] = to[0] / row[0];
+            NTI_K(nti_add_scaled)(to + 1, -to[0], row + 1, end - k - 1);
+        }
+    }
+}
+
+static void NTI_K(nti_lu)(const nti_factor *f, int64_t block, int64_t chunk, void *room) {
+    int64_t n = f->n, column = block * NTI_BLOCK, columns = nti_min(NTI_BLOCK, n - column), end = column + columns;
+    if (chunk < 0) {
+        if (!block) NTI_K(nti_copy_columns)(f, 0, columns);
+        NTI_K(nti_lu_panel)(f, column, columns);
+        return;
+    }
+    if (chunk == block) return;
+    int64_t at = chunk * NTI_BLOCK, wide = nti_min(NTI_BLOCK, n - at);
+    if (!block) NTI_K(nti_copy_columns)(f, at, wide);
+    for (int64_t k = column; k < end; k++) {
+        int64_t other = (int64_t)*NTI_AT(f->out, n, k);
+        if (other != k) NTI_K(nti_swap_rows)(NTI_AT(f->out, k, at), NTI_AT(f->out, other, at), wide);
+    }
+    if (chunk < block) return;
+    NTI_T *d = (NTI_T *)room, *strip = d + NTI_BLOCK * NTI_BLOCK, *rest = strip + 2 * NTI_BLOCK * NTI_BLOCK;
+    memset(strip, 0, NTI_BLOCK * NTI_BLOCK * sizeof(NTI_T));
+    NTI_K(nti_pack)(strip, NTI_BLOCK, NTI_AT(f->out, column, at), columns, wide, f->out.rs, 1);
+    NTI_K(nti_pack_triangle)(d, NTI_K(nti_part)(f->out, column, column), columns, 1);
+    NTI_K(nti_solve_strip)(d, strip, NTI_BLOCK, columns, 1);
+    NTI_K(nti_unpack)(NTI_AT(f->out, column, at), f->out.rs, 1, 0, strip, NTI_BLOCK, columns, wide);
+    for (int64_t k = 0; k < columns * NTI_BLOCK; k++) strip[k] = -strip[k];
+    NTI_K(nti_multiply)(NTI_K(nti_part)(f->out, end, at), NTI_K(nti_part)(f->out, end, column), NTI_MATRIX(strip, NTI_BLOCK, 1), n - end, wide, columns, 1, rest);
+}
+
+// a x = b or a^T x = b in place on x (n, m)
+static void NTI_K(nti_lu_solve)(nti_matrix lu, nti_matrix x, int64_t n, int64_t m, int transpose, void *room) {
+    nti_solve s;
+    s.a = transpose ? NTI_K(nti_turn)(lu) : lu, s.x = x, s.n = n, s.m = m;
+    for (int pass = 0; pass < 3; pass++) {
+        int swaps = pass == (transpose ? 2 : 0), first = pass == (transpose ? 0 : 1);
+        for (int64_t k = 0; swaps && k < n; k++) {
+            int64_t at = transpose ? n - 1 - k : k, other = (int64_t)*NTI_AT(lu, n, at);
+            if (other != at)
+                for (int64_t j = 0; j < m; j++) {
+                    NTI_T t = *NTI_AT(x, at, j);
+                    *NTI_AT(x, at, j) = *NTI_AT(x, other, j), *NTI_AT(x, other, j) = t;
+                }
+        }
+        if (swaps) continue;
+        s.lower = first, s.unit = first != transpose;
+        NTI_K(nti_linear_solve)(&s, room);
+    }
+}
+
+static void NTI_K(nti_determinant)(nti_matrix lu, int64_t n, double *sign, void *diagonal) {
+    NTI_T *d = (NTI_T *)diagonal;
+    *sign = 1;
+    for (int64_t k = 0; k < n; k++) {
+        NTI_T x = *NTI_AT(lu, k, k);
+        d[k] = NTI_ABS1(x);
+        if ((x < 0) != ((int64_t)*NTI_AT(lu, n, k) != k)) *sign = -*sign;
+        if (!(x < 0 || x > 0)) *sign *= (double)x;
+    }
+}
+
+// A power of two that brings numbers up to `top` to about 1; 0 if top is not finite.
+static NTI_T NTI_K(nti_unit_scale)(NTI_T top) {
+    if (!(top - top == 0)) return 0;
+    NTI_T scale = 1;
+    const NTI_T many = (NTI_T)1048576, limit = (NTI_T)(sizeof(NTI_T) == 8 ? 1e290 : 1e30);
+    if (top == 0) return 1;
+    while (top * scale < 1 / many && scale < limit) scale *= many;
+    while (top * scale > many) scale /= many;
+    return scale;
+}
+
+// The reflector I - tau v v^T, v[0] = 1, that takes x to (beta, 0, ..., 0); v takes the place of x. A tail below `tiny` counts as zero.
+static NTI_T NTI_K(nti_reflector)(NTI_T *x, int64_t n, NTI_T *tau) {
+    const NTI_T tiny = (NTI_T)(sizeof(NTI_T) == 8 ? 1e-250 : 1e-30);
+    NTI_T tail = NTI_K(nti_dot)(x + 1, x + 1, n - 1), first = x[0], beta = first;
+    x[0] = 1, *tau = 0;
+    if (!(tail > tiny)) {
+        memset(x + 1, 0, (size_t)(n - 1) * sizeof(NTI_T));
+        return beta;
+    }
+    beta = NTI_K(nti_root)(NTI_FMA1(first, first, tail));
+    if (first > 0) beta = -beta;
+    *tau = (beta - first) / beta;
+    NTI_T factor = 1 / (first - beta);
+    for (int64_t k = 1; k < n; k++) x[k] *= factor;
+    return beta;
+}
+
+// y (rows, m) times I - V T V^T: `count` reflectors, the rows of v (each m long, zeros before its 1), the first one first
+// (forward) or the last.
+static void NTI_K(nti_reflect)(nti_matrix y, int64_t rows, int64_t m, nti_matrix v, const NTI_T *tau, int64_t count, int forward, NTI_T *room) {
+    const int64_t w = NTI_REFLECTORS;
+    NTI_T *t = room, *gram = t + w * w, *c = gram + w * w, *b = c + NTI_CHUNK * w, *rest = b + NTI_CHUNK * w;
+    memset(t, 0, (size_t)(w * w) * sizeof(NTI_T));
+    NTI_K(nti_multiply)(NTI_MATRIX(gram, w, 1), v, NTI_K(nti_turn)(v), count, count, m, 0, rest);
+    for (int64_t j = 0; j < count; j++) { // -T, upper
+        for (int64_t i = 0; i < j; i++) {
+            NTI_T sum = 0;
+            for (int64_t k = i; k < j; k++) sum = NTI_FMA1(t[i * w + k], gram[k * w + j], sum);
+            t[i * w + j] = -tau[j] * sum;
+        }
+        t[j * w + j] = -tau[j];
+    }
+    for (int64_t at = 0; at < rows; at += NTI_CHUNK) {
+        int64_t some = nti_min(NTI_CHUNK, rows - at);
+        nti_matrix part = NTI_K(nti_part)(y, at, 0), minus = NTI_MATRIX(t, w, 1);
+        NTI_K(nti_multiply)(NTI_MATRIX(c, w, 1), part, NTI_K(nti_turn)(v), some, count, m, 0, rest);
+        NTI_K(nti_multiply)(NTI_MATRIX(b, w, 1), NTI_MATRIX(c, w, 1), forward ? minus : NTI_K(nti_turn)(minus), some, count, count, 0, rest);
+        NTI_K(nti_multiply)(part, NTI_MATRIX(b, w, 1), v, some, m, count, 1, rest);
+    }
+}
+
+// The identity times all reflectors from the last to the first: rows of y (n, m) are the columns of Q. Reflector k starts at
+// column k + shift of row k of v.
+static void NTI_K(nti_form_q)(NTI_T *y, int64_t n, int64_t m, const NTI_T *v, int64_t reflectors, int64_t shift, const NTI_T *tau, NTI_T *room) {
+    memset(y, 0, (size_t)(n * m) * sizeof(NTI_T));
+    for (int64_t k = 0; k < n; k++) y[k * m + k] = 1;
+    for (int64_t end = reflectors, at; end > 0; end = at) {
+        at = (end - 1) / NTI_REFLECTORS * NTI_REFLECTORS;
+        int64_t first = at + shift;
+        NTI_K(nti_reflect)(NTI_MATRIX(y + first * m + first, m, 1), n - first, m - first, NTI_MATRIX(v + at * m + first, m, 1), tau + at, end - at, 0, room);
+    }
+}
+
+// Tridiagonalisation of the upper triangle of a (n, n): d and e; reflectors stay in the rows of a. pairs: 2 x 2 x 32 rows.
+static void NTI_K(nti_tridiagonal)(NTI_T *a, int64_t n, NTI_T *d, NTI_T *e, NTI_T *tau, NTI_T *pairs, NTI_T *rest) {
+    const int64_t most = NTI_REFLECTORS;
+    NTI_T *v = pairs, *w = v + most * n, *minus = w + most * n; // V, W behind each other; -W, -V
+    for (int64_t at = 0, count; at < n - 1; at += count) {
+        count = nti_min(most, n - 1 - at);
+        memset(v, 0, (size_t)(2 * most * n) * sizeof(NTI_T));
+        for (int64_t j = 0; j < count; j++) {
+            int64_t i = at + j, m = n - i - 1;
+            NTI_T *row = a + i * n, *x = row + i + 1, *y = w + j * n + i + 1;
+            for (int64_t q = 0; q < j; q++) {
+                NTI_K(nti_add_scaled)(row + i, -w[q * n + i], v + q * n + i, n - i);
+                NTI_K(nti_add_scaled)(row + i, -v[q * n + i], w + q * n + i, n - i);
+            }
+            d[i] = row[i];
+            memset(row, 0, (size_t)(i + 1) * sizeof(NTI_T));
+            e[i] = NTI_K(nti_reflector)(x, m, &tau[i]);
+            memcpy(v + j * n + i + 1, x, (size_t)m * sizeof(NTI_T));
+            for (int64_t r = 0; r < m; r++) { // y = A x, by the upper triangle
+                const NTI_T *line = a + (i + 1 + r) * n + i + 1 + r;
+                y[r] = NTI_FMA1(line[0], x[r], y[r]);
+                NTI_T sum = NTI_K(nti_dot_add)(line + 1, x + r + 1, y + r + 1, x[r], m - r - 1);
+                y[r] += sum;
+            }
+            for (int64_t q = 0; q < j; q++) {
+                NTI_T *vq = v + q * n + i + 1, *wq = w + q * n + i + 1, s = NTI_K(nti_dot)(wq, x, m), u = NTI_K(nti_dot)(vq, x, m);
+                NTI_K(nti_add_scaled)(y, -s, vq, m);
+                NTI_K(nti_add_scaled)(y, -u, wq, m);
+            }
+            for (int64_t r = 0; r < m; r++) y[r] *= tau[i];
+            NTI_K(nti_add_scaled)(y, (NTI_T)-0.5 * tau[i] * NTI_K(nti_dot)(x, y, m), x, m);
+        }
+        for (int64_t k = 0; k < most * n; k++) minus[k] = -w[k], minus[most * n + k] = -v[k];
+        for (int64_t r = at + count; r < n; r += NTI_BLOCK) // A -= V W^T + W V^T
+            NTI_K(nti_multiply)(NTI_MATRIX(a + r * n + r, n, 1), NTI_MATRIX(v + r, 1, n), NTI_MATRIX(minus + r, n, 1), nti_min(NTI_BLOCK, n - r), n - r, 2 * most,
+                                1, rest);
+    }
+    if (n) d[n - 1] = a[n * n - 1];
+}
+
+// Rotations of neighbouring rows of y (n, n), sweep after sweep, on 16 columns at a time. A sweep goes from row `last` up to `first`.
+static void NTI_K(nti_rotate)(NTI_T *y, int64_t n, const int32_t *range, int sweeps, const NTI_T *rotation) {
+    for (int64_t column = 0; column < n; column += NTI_SUM_LANES)
+        for (int k = 0; k < sweeps; k++) {
+            const NTI_T *cs = rotation + 2 * k * n;
+            int64_t first = range[2 * k], last = range[2 * k + 1];
+            NTI_LANES high = NTI_LANES_AT(y + last * n, column, n, 0);
+            for (int64_t i = last - 1; i >= first; i--) {
+                NTI_LANES low = NTI_LANES_AT(y + i * n, column, n, 0), turned;
+                NTI_V c = NTI_K(nti_spread)(cs[2 * i]), s = NTI_K(nti_spread)(cs[2 * i + 1]);
+                NTI_EACH(l) turned.v[l] = NTI_FMA(s, low.v[l], c * high.v[l]);
+                NTI_EACH(l) high.v[l] = NTI_FMA(c, low.v[l], -(s * high.v[l]));
+                NTI_LANES_PUT(y + (i + 1) * n, column, n, turned);
+            }
+            NTI_LANES_PUT(y + first * n, column, n, high);
+        }
+}
+
+static NTI_T NTI_K(nti_length)(NTI_T a, NTI_T b) { // of (a, b), safe for small ones
+    a = NTI_ABS1(a), b = NTI_ABS1(b);
+    NTI_T top = a > b ? a : b, ratio = a > b ? b / a : a / b;
+    return top == 0 ? 0 : top * NTI_K(nti_root)(NTI_FMA1(ratio, ratio, 1));
+}
+
+// One sweep of implicit QL on rows first to last; the rotations go to cs. Returns the row up to which it came.
+static int64_t NTI_K(nti_sweep)(NTI_T *d, NTI_T *e, int64_t first, int64_t last, NTI_T *cs) {
+    NTI_T g = (d[first + 1] - d[first]) / (2 * e[first]), r = NTI_K(nti_length)(g, 1), s = 1, c = 1, p = 0;
+    g = d[last] - d[first] + e[first] / (g + (g < 0 ? -r : r));
+    for (int64_t i = last - 1; i >= first; i--) {
+        NTI_T f = s * e[i], b = c * e[i];
+        e[i + 1] = r = NTI_K(nti_length)(f, g);
+        if (r == 0) {
+            d[i + 1] -= p, e[last] = 0;
+            return i + 1;
+        }
+        s = f / r, c = g / r;
+        g = d[i + 1] - p, r = (d[i] - g) * s + 2 * c * b, p = s * r;
+        d[i + 1] = g + p, g = c * r - b;
+        cs[2 * i] = c, cs[2 * i + 1] = s;
+    }
+    d[first] -= p, e[first] = g, e[last] = 0;
+    return first;
+}
+
+// The eigenvalues of a tridiagonal matrix into d; its rotations are applied to the rows of y (NULL: none). 0: no convergence.
+static int NTI_K(nti_ql)(NTI_T *d, NTI_T *e, int64_t n, NTI_T *y, NTI_T *rotation) {
+    const NTI_T eps = (NTI_T)(sizeof(NTI_T) == 8 ? 1.1102230246251565e-16 : 5.9604645e-8);
+    int32_t *range = (int32_t *)(void *)(rotation + 2 * NTI_SWEEPS * n);
+    int64_t first = 0, last;
+    int sweeps = 0, tries = 0;
+    if (n) e[n - 1] = 0;
+    while (first < n) {
+        for (last = first; last < n - 1; last++)
+            if (NTI_ABS1(e[last]) <= eps * (NTI_ABS1(d[last]) + NTI_ABS1(d[last + 1]))) break;
+        if (last == first) { first++, tries = 0; continue; }
+        if (tries++ == 60) return 0;
+        int64_t to = NTI_K(nti_sweep)(d, e, first, last, rotation + 2 * sweeps * n);
+        if (!y || to == last) continue;
+        range[2 * sweeps] = (int32_t)to, range[2 * sweeps + 1] = (int32_t)last;
+        if (++sweeps == NTI_SWEEPS) NTI_K(nti_rotate)(y, n, range, sweeps, rotation), sweeps = 0;
+    }
+    if (sweeps) NTI_K(nti_rotate)(y, n, range, sweeps, rotation);
+    for (int64_t k = 0; k < n; k++)
+        if (!(d[k] - d[k] == 0)) return 0;
+    return 1;
+}
+
+// Eigenvalues in ascending order; column k of vectors (n, n) belongs to value k, its largest element (the first of equal ones) is positive.
+static void NTI_K(nti_eigh_sorted)(NTI_T *d, const NTI_T *y, int64_t n, NTI_T scale, NTI_T *values, NTI_T *vectors) {
+    for (int64_t k = 0; k < n; k++) {
+        int64_t best = -1;
+        for (int64_t i = 0; i < n; i++)
+            if (d[i] == d[i] && (best < 0 || d[i] < d[best])) best = i;
+        values[k] = d[best] / scale, d[best] = NTI_NOT_A_NUMBER; // taken
+        if (!vectors) continue;
+        const NTI_T *row = y + best * n;
+        NTI_T top = 0;
+        for (int64_t i = 0; i < n; i++)
+            if (NTI_ABS1(row[i]) > NTI_ABS1(top)) top = row[i];
+        for (int64_t i = 0; i < n; i++) vectors[i * n + k] = top < 0 ? -row[i] : row[i];
+    }
+}
+
+static void NTI_K(nti_fill)(NTI_T *x, NTI_T value, int64_t n) {
+    for (int64_t k = 0; k < n; k++) x[k] = value;
+}
+
+static void NTI_K(nti_eigh)(nti_matrix x, int64_t n, void *values, void *vectors, void *room) {
+    NTI_T *a = (NTI_T *)room, *y = vectors ? a + n * n : NULL, *d = a + n * n * (vectors ? 2 : 1), *e = d + n, *tau = e + n, *rest = tau + n, top = 0;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) {
+            NTI_T z = (NTI_T)0.5 * *NTI_AT(x, i, j) + (NTI_T)0.5 * *NTI_AT(x, j, i), size = NTI_ABS1(z);
+            a[i * n + j] = z;
+            if (size > top || size != size) top = top != top ? top : size;
+        }
+    NTI_T scale = NTI_K(nti_unit_scale)(top);
+    for (int64_t k = 0; k < n * n; k++) a[k] *= scale;
+    int ok = scale != 0;
+    if (ok) {
+        NTI_K(nti_tridiagonal)(a, n, d, e, tau, rest, rest + 4 * NTI_REFLECTORS * n);
+        if (y) NTI_K(nti_form_q)(y, n, n, a, n - 1, 1, tau, rest);
+        ok = NTI_K(nti_ql)(d, e, n, y, rest);
+    }
+    if (ok) NTI_K(nti_eigh_sorted)(d, y, n, scale, (NTI_T *)values, (NTI_T *)vectors);
+    else {
+        NTI_K(nti_fill)((NTI_T *)values, NTI_NOT_A_NUMBER, n);
+        if (vectors) NTI_K(nti_fill)((NTI_T *)vectors, NTI_NOT_A_NUMBER, n * n);
+    }
+}
+
+// x (m, n), m >= n, into q (m, n) and r (n, n). Columns are brought to the same size by powers of two.
+static void NTI_K(nti_qr)(nti_matrix x, int64_t m, int64_t n, void *q, void *r, void *room) {
+    NTI_T *a = (NTI_T *)room, *y = a + m * n, *tau = y + m * n, *scale = tau + n, *rest = scale + n, *out = (NTI_T *)q, *upper = (NTI_T *)r;
+    int ok = 1;
+    NTI_K(nti_fill)(upper, 0, n * n);
+    for (int64_t j = 0; j < n; j++) {
+        NTI_T top = 0, *row = a + j * m;
+        for (int64_t i = 0; i < m; i++) {
+            NTI_T size = NTI_ABS1(row[i] = *NTI_AT(x, i, j));
+            if (size > top || size != size) top = top != top ? top : size;
+        }
+        scale[j] = NTI_K(nti_unit_scale)(top);
+        if (scale[j] == 0) ok = 0;
+        for (int64_t i = 0; i < m; i++) row[i] *= scale[j];
+    }
+    for (int64_t at = 0, count; ok && at < n; at += count) {
+        count = nti_min(NTI_REFLECTORS, n - at);
+        for (int64_t i = at; i < at + count; i++) {
+            NTI_T *row = a + i * m;
+            for (int64_t k = at; k < i; k++)
+                NTI_K(nti_add_scaled)(row + k, -tau[k] * NTI_K(nti_dot)(a + k * m + k, row + k, m - k), a + k * m + k, m - k);
+            for (int64_t k = 0; k < i; k++) upper[k * n + i] = row[k] / scale[i];
+            memset(row, 0, (size_t)i * sizeof(NTI_T));
+            upper[i * n + i] = NTI_K(nti_reflector)(row + i, m - i, &tau[i]) / scale[i];
+        }
+        NTI_K(nti_reflect)(NTI_MATRIX(a + (at + count) * m + at, m, 1), n - at - count, m - at, NTI_MATRIX(a + at * m + at, m, 1), tau + at, count, 1, rest);
+    }
+    if (ok) NTI_K(nti_form_q)(y, n, m, a, n, 0, tau, rest);
+    else NTI_K(nti_fill)(upper, NTI_NOT_A_NUMBER, n * n), NTI_K(nti_fill)(y, NTI_NOT_A_NUMBER, m * n);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) out[i * n + j] = y[j * m + i];
+}
+
+// Gram and Schmidt, twice: what the first pass leaves of the others is gone after the second.
+static void NTI_K(nti_orthonormalize)(void *data, int64_t vectors, int64_t length, int by_rows) {
+    NTI_T *a = (NTI_T *)data, along[NTI_BLOCK];
+    const int64_t step = by_rows ? length : 1, within = by_rows ? 1 : vectors;
+    for (int64_t k = 0; k < 2 * vectors; k++) {
+        int64_t own = k % vectors;
+        NTI_T *v = a + own * step, squares = 0;
+        for (int64_t i = 0; i < length; i++) squares = NTI_FMA1(v[i * within], v[i * within], squares);
+        NTI_T norm = NTI_K(nti_root)(squares);
+        for (int64_t i = 0; i < length; i++) v[i * within] /= norm;
+        for (int64_t j = own + 1; j < vectors; j += by_rows ? 1 : NTI_BLOCK) {
+            NTI_T *other = a + j * step;
+            int64_t some = nti_min(NTI_BLOCK, vectors - j);
+            if (by_rows) {
+                NTI_K(nti_add_scaled)(other, -NTI_K(nti_dot)(v, other, length), v, length);
+                continue;
+            }
+            memset(along, 0, sizeof along);
+            for (int64_t i = 0; i < length; i++) NTI_K(nti_add_scaled)(along, v[i * within], other + i * within, some);
+            for (int64_t i = 0; i < length; i++) NTI_K(nti_add_scaled)(other + i * within, -v[i * within], along, some);
+        }
+    }
+}
+
+// With e = eigenvalues and eigenvectors of a (n + 1, n) and s their square roots: V s V^T; or z such that S z + z S = c, for S that root.
+// Eigenvalues that are negative by rounding count as zero.
+static void NTI_K(nti_spectral)(const void *e, const void *c, int64_t n, void *out, void *room) {
+    const NTI_T *w = (const NTI_T *)e, eps = (NTI_T)(sizeof(NTI_T) == 8 ? 2.220446049250313e-16 : 1.1920929e-7);
+    NTI_T *s = (NTI_T *)room, *p = s + n, *t = p + n * n, *rest = t + n * n, least = n ? -eps * (NTI_T)n * w[n - 1] : 0;
+    nti_matrix v = NTI_MATRIX(w + n, n, 1), vt = NTI_K(nti_turn)(v), pm = NTI_MATRIX(p, n, 1), tm = NTI_MATRIX(t, n, 1), om = NTI_MATRIX((NTI_T *)out, n, 1);
+    for (int64_t k = 0; k < n; k++) s[k] = NTI_K(nti_root)(w[k] < 0 && w[k] >= least ? 0 : w[k]);
+    if (c) {
+        NTI_K(nti_multiply)(pm, vt, NTI_MATRIX((const NTI_T *)c, n, 1), n, n, n, 0, rest);
+        NTI_K(nti_multiply)(tm, pm, v, n, n, n, 0, rest);
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < n; j++) t[i * n + j] /= s[i] + s[j];
+        NTI_K(nti_multiply)(pm, v, tm, n, n, n, 0, rest);
+    } else
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < n; j++) p[i * n + j] = w[n + i * n + j] * s[j];
+    NTI_K(nti_multiply)(om, pm, vt, n, n, n, 0, rest);
+}
+
+static const nti_linear_table NTI_K(nti_linear_table) = { NTI_K(nti_cholesky), NTI_K(nti_lu), NTI_K(nti_linear_solve), NTI_K(nti_lu_solve),
+                                                          NTI_K(nti_determinant), NTI_K(nti_eigh), NTI_K(nti_qr), NTI_K(nti_orthonormalize),
+                                                          NTI_K(nti_spectral) };
+#endif // NTI_PASS
+#ifdef NTI_PASS
 // The end of a pass: what the pass base defined goes, so that the next pass can start.
+#undef NTI_LV
+#undef NTI_EACH
+#undef NTI_LANES
+#undef NTI_LANES_SPLAT
+#undef NTI_LANES_AT
+#undef NTI_LANES_PUT
 #undef NTI_ISA_SUFFIX
 #undef NTI_BYTES
 #undef NTI_T
@@ -4667,11 +5242,13 @@ struct nti_isa {
     const nti_gemm_table *gemm[2];
     const nti_rows_table *rows[2];
     const nti_update_table *update[2];
+    const nti_linear_table *linear[2];
 };
 #define NTI_ISA_ROW(suffix)                                                                                                        \
     { #suffix, { &nti_math_f32_##suffix, &nti_math_f64_##suffix }, { &nti_random_f32_##suffix, &nti_random_f64_##suffix },          \
       { &nti_gemm_f32_##suffix, &nti_gemm_f64_##suffix }, { &nti_rows_table_f32_##suffix, &nti_rows_table_f64_##suffix },           \
-      { &nti_update_table_f32_##suffix, &nti_update_table_f64_##suffix } }
+      { &nti_update_table_f32_##suffix, &nti_update_table_f64_##suffix },                                                          \
+      { &nti_linear_table_f32_##suffix, &nti_linear_table_f64_##suffix } }
 static const struct nti_isa nti_isas[] = {
     NTI_ISA_ROW(base),
 #if NTI_DISPATCH
@@ -5270,7 +5847,8 @@ typedef enum nti_init_kind {
     NTI_INIT_ZEROS, NTI_INIT_ONES,
     NTI_INIT_NORMAL, NTI_INIT_UNIFORM,                       // scale: the standard deviation; [0, scale)
     NTI_INIT_TRUNCATED_NORMAL,                               // between lo and hi, times scale
-    NTI_INIT_VARIANCE_SCALING
+    NTI_INIT_VARIANCE_SCALING,
+    NTI_INIT_ORTHOGONAL                                      // times scale
 } nti_init_kind;
 
 typedef struct nti_init {
@@ -5281,6 +5859,8 @@ typedef struct nti_init {
     uint32_t in_axes, out_axes, batch_axes;                  // bit k: axis k. The usual: in 1 << (rank - 2), out 1 << (rank - 1), batch 0
 } nti_init;
 
+static void nti_move(size_t size, int64_t rows, int64_t n, char *to, int64_t rows_to, int64_t step_to, const char *from,
+    int64_t rows_from, int64_t step_from);
 static double nti_axes_product(const nt_shape *shape, uint32_t axes) {
     double p = 1;
     for (int k = 0; k < shape->rank; k++)
@@ -5321,11 +5901,36 @@ static void nti_init_constant(nt_dtype dtype, void *out, int64_t n, double value
     for (int64_t i = 0; i < n; i++, to += size)
         memcpy(to, one, size);
 }
+// The orthogonal factor of a normal matrix (longer side, shorter side), the triangle's diagonal being positive; transposed where the
+// last axis is the longer one, so that it has orthonormal rows then and orthonormal columns else.
+static void nti_init_orthogonal(const nti_random_isa *isa, const nti_init *d, nt_key_value key, const nt_shape *shape, nt_dtype dtype, void *out) {
+    int64_t last = shape->size[shape->rank - 1], others = 1, size = (int64_t)nt_dtype_size(dtype);
+    for (int k = 0; k < shape->rank - 1; k++) others *= shape->size[k];
+    int64_t longer = nti_max(last, others), shorter = nti_min(last, others);
+    int by_rows = last > others;
+    nti_random r;
+    memset(&r, 0, sizeof r);
+    r.kind = NTI_RANDOM_NORMAL, r.dtype = dtype, r.key = key, r.hi = 1;
+    if (!by_rows) nti_random_fill(isa, &r, 0, last * others, out);
+    for (int64_t at = 0; by_rows && at < longer * shorter;) { // rows of the drawn matrix are columns here
+        double piece[32];
+        int64_t row = at / shorter, column = at % shorter, some = nti_min(32, shorter - column);
+        nti_random_fill(isa, &r, at, some, piece);
+        nti_move((size_t)size, 1, some, (char *)out + (column * longer + row) * size, 0, longer, (const char *)piece, 0, 1);
+        at += some;
+    }
+    nti_isas[0].linear[dtype == NT_F64]->orthonormalize(out, shorter, longer, by_rows);
+    nti_random_scale(isa, dtype, out, last * others, d->scale);
+}
 // Elements first .. first + n - 1 of a parameter of this shape and dtype (a floating one).
 static void nti_initialize(const nti_random_isa *isa, const nti_init *d, nt_key_value key, const nt_shape *shape, nt_dtype dtype,
                            int64_t first, int64_t n, void *out) {
     nti_random r;
     double factor = d->scale;
+    if (d->kind == NTI_INIT_ORTHOGONAL) {
+        nti_init_orthogonal(isa, d, key, shape, dtype, out);
+        return;
+    }
     if (d->kind == NTI_INIT_ZEROS || d->kind == NTI_INIT_ONES) {
         nti_init_constant(dtype, out, n, d->kind == NTI_INIT_ONES);
         return;
@@ -5413,6 +6018,16 @@ static void nti_gemm_packing(nti_gemm *g, size_t size) {
     if (g->csa == 1) g->pack_a = nti_gemm_bad_stride(g->rsa, size) && g->n > 16;
     else g->pack_a = g->csa != 0 && g->n >= 64 && (g->rsa != 1 || bytes_a > 1024);
     g->pack_b = g->m >= 64 && g->k * bytes_b > 2097152;
+}
+
+// A product of one worker as it runs best.
+static void nti_gemm_arrange(nti_gemm *g, size_t size) {
+    if (nti_matmul_transposed(g, NTI_PANEL_BYTES / 2 / (int64_t)size)) {
+        const void *a = g->a;
+        g->a = g->b, g->b = a;
+        nti_gemm_transpose(g);
+    }
+    nti_gemm_packing(g, size);
 }
 
 // Arithmetic, and what moving the operands costs in the same unit: products with a vector are bound by that.
@@ -7229,6 +7844,177 @@ static void nti_eval_check_index(const nti_call *c, int phase, int64_t tile, voi
     }
 }
 
+// >>factorisations
+// Cholesky, LU, triangular solves, eigenvalues and QR of the last two axes of operands of any strides: phases and tiles, and the
+// same for arrays of the host (nti_factor_*), which run in one go.
+static nti_matrix nti_turned(nti_matrix m) {
+    nti_gemm_swap(&m.rs, &m.cs);
+    return m;
+}
+
+static nti_matrix nti_matrix_part(nti_matrix m, nt_dtype dtype, int64_t i, int64_t j) {
+    m.p = (char *)m.p + (i * m.rs + j * m.cs) * (int64_t)nt_dtype_size(dtype);
+    return m;
+}
+
+static int64_t nti_rows_of(const nti_view *v) { return v->shape[v->rank - 2]; }
+static int64_t nti_columns_of(const nti_view *v) { return v->shape[v->rank - 1]; }
+
+static int64_t nti_lead_count(int rank, const int64_t *shape) {
+    int64_t n = 1;
+    for (int k = 0; k < rank; k++) n *= shape[k];
+    return n;
+}
+
+static int64_t nti_matrices_of(const nti_view *v) { return nti_lead_count(v->rank - 2, v->shape); }
+
+static nti_matrix nti_matrix_of(const nti_view *v, int64_t index) {
+    nti_matrix m;
+    int64_t at = 0;
+    for (int k = v->rank - 3; k >= 0; k--) at += index % v->shape[k] * v->stride[k], index /= v->shape[k];
+    m.p = v->data ? (char *)v->data + at * (int64_t)nt_dtype_size((nt_dtype)v->dtype) : NULL;
+    m.rs = v->stride[v->rank - 2], m.cs = v->stride[v->rank - 1];
+    return m;
+}
+
+#define NTI_LINEAR_TABLE(c, dtype) ((c)->isa->linear[(dtype) == NT_F64])
+static const nti_linear_table *nti_linear_of(const nti_call *c) { return NTI_LINEAR_TABLE(c, c->out.dtype); }
+static int64_t nti_blocks(int64_t n) { return nti_tile_count(n, NTI_BLOCK); }
+static int64_t nti_chunks(int64_t n) { return nti_tile_count(n, NTI_CHUNK); }
+
+static void nti_plan_linear(const nti_call *c, nti_plan *p, int64_t tiles, int64_t room) { // one phase
+    nti_plan_tiles(p, tiles);
+    p->worker = (size_t)room * nt_dtype_size((nt_dtype)c->out.dtype);
+}
+
+// A round for each block column: its diagonal block, then the rows below; a last round for factors that failed.
+static void nti_plan_cholesky(const nti_call *c, nti_plan *p) {
+    int64_t n = nti_rows_of(&c->out), count = nti_matrices_of(&c->out);
+    nti_plan_linear(c, p, count, nti_cholesky_room(n, nti_out_size(c)));
+    p->phases = 2, p->rounds = (int)nti_blocks(n) + 1, p->tiles[1] = n > NTI_BLOCK ? count * nti_chunks(n - NTI_BLOCK) : 0;
+}
+
+static nti_factor nti_factor_of(const nti_call *c, int64_t index) {
+    nti_factor f;
+    f.x = nti_matrix_of(&c->in[0], index), f.out = nti_matrix_of(&c->out, index), f.n = nti_columns_of(&c->out);
+    return f;
+}
+
+static void nti_eval_cholesky(const nti_call *c, int phase, int64_t tile, void *worker) {
+    int64_t chunks = nti_chunks(nti_rows_of(&c->out) - NTI_BLOCK), below = phase % 2;
+    nti_factor f = nti_factor_of(c, below ? tile / chunks : tile);
+    nti_linear_of(c)->cholesky(&f, phase / 2, below ? tile % chunks : -1, worker);
+}
+
+// i[0] a stands on the right, i[1] is upper, [2] is transposed, [3] has ones on its diagonal. Tiles are columns of x (rows, if a is on the right).
+static int64_t nti_solve_columns(const nti_call *c) { return c->i[0] ? nti_rows_of(&c->out) : nti_columns_of(&c->out); }
+
+static void nti_plan_triangular_solve(const nti_call *c, nti_plan *p) {
+    int64_t m = nti_solve_columns(c);
+    nti_plan_linear(c, p, nti_matrices_of(&c->out) * nti_chunks(m), nti_solve_room(nti_rows_of(&c->in[0]), nti_min(m, NTI_CHUNK), nti_out_size(c)));
+}
+
+static void nti_eval_triangular_solve(const nti_call *c, int phase, int64_t tile, void *worker) {
+    int64_t m = nti_solve_columns(c), chunks = nti_chunks(m), index = tile / chunks, at = tile % chunks * NTI_CHUNK;
+    nt_dtype dtype = (nt_dtype)c->out.dtype;
+    nti_matrix b = nti_matrix_of(&c->in[1], index);
+    nti_solve s;
+    (void)phase;
+    s.a = nti_matrix_of(&c->in[0], index), s.x = nti_matrix_of(&c->out, index), s.n = nti_rows_of(&c->in[0]), s.m = nti_min(NTI_CHUNK, m - at);
+    if (c->i[0]) b = nti_turned(b), s.x = nti_turned(s.x); // x a = b is a^T x^T = b^T
+    if (c->i[0] != c->i[2]) s.a = nti_turned(s.a);
+    s.lower = (c->i[1] != 0) == (c->i[0] != c->i[2]), s.unit = c->i[3] != 0;
+    s.x = nti_matrix_part(s.x, dtype, 0, at), b = nti_matrix_part(b, dtype, 0, at);
+    nti_move(nt_dtype_size(dtype), s.n, s.m, (char *)s.x.p, s.x.rs, s.x.cs, (const char *)b.p, b.rs, b.cs);
+    nti_linear_of(c)->solve(&s, worker);
+}
+
+// A round for each block column: its panel, then the other blocks of columns.
+static void nti_plan_lu(const nti_call *c, nti_plan *p) {
+    int64_t n = nti_columns_of(&c->out), count = nti_matrices_of(&c->out);
+    nti_plan_linear(c, p, count, nti_lu_room(n, nti_out_size(c)));
+    p->phases = 2, p->rounds = (int)nti_blocks(n), p->tiles[1] = n > NTI_BLOCK ? count * nti_blocks(n) : 0;
+}
+
+static void nti_eval_lu(const nti_call *c, int phase, int64_t tile, void *worker) {
+    int64_t blocks = nti_blocks(nti_columns_of(&c->out)), others = phase % 2;
+    nti_factor f = nti_factor_of(c, others ? tile / blocks : tile);
+    nti_linear_of(c)->lu(&f, phase / 2, others ? tile % blocks : -1, worker);
+}
+
+// Operands a (for its derivative only), its factors, b; i[0] transposed.
+static void nti_plan_lu_solve(const nti_call *c, nti_plan *p) {
+    int64_t m = nti_columns_of(&c->out);
+    nti_plan_linear(c, p, nti_matrices_of(&c->out) * nti_chunks(m), nti_solve_room(nti_rows_of(&c->out), nti_min(m, NTI_CHUNK), nti_out_size(c)));
+}
+
+static void nti_eval_lu_solve(const nti_call *c, int phase, int64_t tile, void *worker) {
+    int64_t n = nti_rows_of(&c->out), m = nti_columns_of(&c->out), chunks = nti_chunks(m), at = tile % chunks * NTI_CHUNK, some = nti_min(NTI_CHUNK, m - at);
+    nt_dtype dtype = (nt_dtype)c->out.dtype;
+    nti_matrix x = nti_matrix_part(nti_matrix_of(&c->out, tile / chunks), dtype, 0, at);
+    nti_matrix b = nti_matrix_part(nti_matrix_of(&c->in[2], tile / chunks), dtype, 0, at);
+    (void)phase;
+    nti_move(nt_dtype_size(dtype), n, some, (char *)x.p, x.rs, x.cs, (const char *)b.p, b.rs, b.cs);
+    nti_linear_of(c)->lu_solve(nti_matrix_of(&c->in[1], tile / chunks), x, n, some, c->i[0] != 0, worker);
+}
+
+// Operands a (for its derivative only) and its factors; i[0]: the determinant, its sign, the logarithm of its magnitude.
+enum { NTI_DET, NTI_DET_SIGN, NTI_DET_LOG };
+
+static void nti_plan_determinant(const nti_call *c, nti_plan *p) { nti_plan_linear(c, p, nti_view_size(&c->out), nti_columns_of(&c->in[1]) + 1); }
+
+static void nti_eval_determinant(const nti_call *c, int phase, int64_t tile, void *worker) {
+    int64_t n = nti_columns_of(&c->in[1]), size = (int64_t)nti_out_size(c);
+    const void *in = worker;
+    double sign;
+    char *to = (char *)c->out.data + tile * size;
+    (void)phase;
+    nti_linear_of(c)->determinant(nti_matrix_of(&c->in[1], tile), n, &sign, worker);
+    if (c->i[0] == NTI_DET_LOG) c->isa->math[c->out.dtype == NT_F64]->map[NTI_MAP_LOG](worker, &in, (size_t)n, NULL);
+    double log = 0, product = sign;
+    if (c->out.dtype == NT_F64)
+        for (int64_t k = 0; k < n; k++) product *= ((double *)worker)[k], log += ((double *)worker)[k];
+    else
+        for (int64_t k = 0; k < n; k++) product *= (double)((float *)worker)[k], log += (double)((float *)worker)[k];
+    nti_number_bytes((nt_dtype)c->out.dtype, c->i[0] == NTI_DET ? product : c->i[0] == NTI_DET_SIGN ? sign : log, worker);
+    memcpy(to, worker, (size_t)size);
+}
+
+// i[0]: with eigenvectors, in the rows behind the values
+static void nti_plan_eigh(const nti_call *c, nti_plan *p) {
+    nti_plan_linear(c, p, nti_matrices_of(&c->in[0]), nti_eigh_room(nti_rows_of(&c->in[0]), c->i[0] != 0, nti_out_size(c)));
+}
+
+static void nti_eval_eigh(const nti_call *c, int phase, int64_t tile, void *worker) {
+    int64_t n = nti_rows_of(&c->in[0]), size = (int64_t)nti_out_size(c);
+    char *out = (char *)c->out.data + tile * n * (c->i[0] ? n + 1 : 1) * size;
+    (void)phase;
+    nti_linear_of(c)->eigh(nti_matrix_of(&c->in[0], tile), n, out, c->i[0] ? out + n * size : NULL, worker);
+}
+
+static void nti_plan_qr(const nti_call *c, nti_plan *p) {
+    nti_plan_linear(c, p, nti_matrices_of(&c->in[0]), nti_qr_room(nti_rows_of(&c->in[0]), nti_columns_of(&c->in[0]), nti_out_size(c)));
+}
+
+static void nti_eval_qr(const nti_call *c, int phase, int64_t tile, void *worker) {
+    int64_t m = nti_rows_of(&c->in[0]), n = nti_columns_of(&c->in[0]), size = (int64_t)nti_out_size(c);
+    char *out = (char *)c->out.data + tile * (m + n) * n * size;
+    (void)phase;
+    nti_linear_of(c)->qr(nti_matrix_of(&c->in[0], tile), m, n, out, out + m * n * size, worker);
+}
+
+// Operands x (for its derivative only), its eigenvalues and vectors, and for the Lyapunov equation its right side; contiguous.
+static void nti_plan_spectral(const nti_call *c, nti_plan *p) {
+    nti_plan_linear(c, p, nti_matrices_of(&c->out), nti_spectral_room(nti_rows_of(&c->out), nti_out_size(c)));
+}
+
+static void nti_eval_spectral(const nti_call *c, int phase, int64_t tile, void *worker) {
+    int64_t n = nti_rows_of(&c->out), size = (int64_t)nti_out_size(c), at = tile * n * n * size;
+    (void)phase;
+    nti_linear_of(c)->spectral((const char *)c->in[1].data + tile * n * (n + 1) * size, c->inputs > 2 ? (const char *)c->in[2].data + at : NULL, n,
+                               (char *)c->out.data + at, worker);
+}
+
 // >>elementwise driver
 // A map is called on ranges of flat indices of a contiguous result. Operands (of the result's shape; strides of 0 repeat) that
 // are contiguous there are passed as they lie, one that is contiguous along long rows too, row by row; all
@@ -7452,71 +8238,6 @@ static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *wo
     void *m = c->i[0] & 1 ? nti_flat_at(&c->in[next++], first) : NULL, *v = c->i[0] & 2 ? nti_flat_at(&c->in[next], first) : NULL;
     c->isa->update[c->out.dtype == NT_F64]->update(&u, nti_flat_at(&c->out, first), nti_flat_at(&c->in[1], first), m, v, n);
 }
-// Loops: the index of this iteration, the part of an operand that it selects, and results, which are filled iteration after iteration.
-static int64_t nti_loop_at(const nt_program *p, int64_t depth);
-
-static void nti_eval_map_index(const nti_call *c, int phase, int64_t tile, void *worker) { // attributes: serial, count, depth
-    (void)phase, (void)tile, (void)worker;
-    *(int32_t *)c->out.data = (int32_t)nti_loop_at(c->program, c->i[2]);
-}
-
-// The element of `whole` at the iteration's index, as a view.
-static nti_view nti_view_part(const nti_view *whole, const nti_view *index) {
-    nti_view part = *whole;
-    part.rank--, part.shape++, part.stride++;
-    if (part.data)
-        part.data = (char *)whole->data + *(const int32_t *)index->data * whole->stride[0] * (int64_t)nt_dtype_size((nt_dtype)whole->dtype);
-    return part;
-}
-
-static void nti_plan_map_slice(const nti_call *c, nti_plan *p) {
-    nti_call copy = *c;
-    nti_view part = nti_view_part(&c->in[0], &c->in[1]);
-    copy.in = &part, copy.inputs = 1;
-    nti_plan_copy(&copy, p);
-}
-
-static void nti_eval_map_slice(const nti_call *c, int phase, int64_t tile, void *worker) {
-    nti_call copy = *c;
-    nti_view part = nti_view_part(&c->in[0], &c->in[1]);
-    copy.in = &part, copy.inputs = 1;
-    nti_eval_copy(&copy, phase, tile, worker);
-}
-
-static void nti_plan_map_start(const nti_call *c, nti_plan *p) { nti_plan_flat(c, p); }
-
-static void nti_eval_map_start(const nti_call *c, int phase, int64_t tile, void *worker) {
-    size_t first, n = nti_flat_range(c, tile, &first);
-    (void)phase, (void)worker;
-    memset(nti_flat_at(&c->out, first), 0, n * nt_dtype_size((nt_dtype)c->out.dtype));
-}
-
-static void nti_eval_map_add(const nti_call *c, int phase, int64_t tile, void *worker) { // in[0] is the result itself
-    size_t first, n = nti_flat_range(c, tile, &first);
-    const void *in[2];
-    nt_dtype dtype = (nt_dtype)c->out.dtype;
-    (void)phase, (void)worker;
-    in[0] = nti_flat_at(&c->out, first), in[1] = nti_flat_at(&c->in[1], first);
-    nti_map_fn add = nti_is_float(dtype) ? c->isa->math[dtype == NT_F64]->map[NTI_MAP_ADD] : nti_integer_map(dtype, NTI_MAP_ADD);
-    add(nti_flat_at(&c->out, first), in, n, NULL);
-}
-
-static void nti_map_write_views(const nti_call *c, nti_call *copy) { // operands: the result, the value, the index
-    *copy = *c;
-    copy->out = nti_view_part(&c->out, &c->in[2]), copy->in = c->in + 1, copy->inputs = 1;
-}
-
-static void nti_plan_map_write(const nti_call *c, nti_plan *p) {
-    nti_call copy;
-    nti_map_write_views(c, &copy);
-    nti_plan_copy(&copy, p);
-}
-
-static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void *worker) {
-    nti_call copy;
-    nti_map_write_views(c, &copy);
-    nti_eval_copy(&copy, phase, tile, worker);
-}
 // >>rows
 // ---------------------------------------------------------------------------------------------------------------------
 // The operations. One row each in NTI_ROWS; the functions that a row names stand below it, in the order of the rows:
@@ -7542,6 +8263,26 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
     X(ID, name, 1, NTI_STRIDED | (flags), linear, -1, -2, 2, nti_infer_reduce, NULL, nti_plan_reduce, nti_eval_reduce, nti_cost_reduce, NULL, jvp, vjp, NULL, decompose, nti_sample_reduce)
 #define NTI_SEE(X, ID, name, flags, view, infer, jvp, vjp, vmap, sample) /* a view; copied where strides cannot say it */ \
     X(ID, name, 1, NTI_VIEW | NTI_STRIDED | NTI_INTEGER | NTI_CHEAP | (flags), 1, -1, -2, 2, infer, view, nti_plan_copy, nti_eval_copy, NULL, NULL, jvp, vjp, vmap, NULL, sample)
+
+#define NTI_MATRIX_ROW(X, ID, name, inputs, flags, linear, infer, kernel, cost, jvp, vjp) \
+    X(ID, name, inputs, flags, linear, -1, -2, 2, infer, NULL, nti_plan_##kernel, nti_eval_##kernel, cost, NULL, jvp, vjp, nti_vmap_map, NULL, nti_sample_linear)
+#define NTI_PART_ROW(X, ID, name, infer, view, jvp, vjp) /* of a factorisation that stands for all of it in derivatives */ \
+    X(ID, name, 2, NTI_VIEW | NTI_STRIDED | NTI_CHEAP, 0, -1, -2, 2, infer, view, nti_plan_copy, nti_eval_copy, NULL, NULL, jvp, vjp, nti_vmap_map, NULL, nti_sample_linear)
+#define NTI_LINEAR_ROWS(X) \
+    NTI_MATRIX_ROW(X, CHOLESKY, "nt_cholesky", 1, NTI_STRIDED, 0, nti_infer_square, cholesky, nti_cost_cholesky, nti_jvp_cholesky, nti_vjp_cholesky) \
+    NTI_MATRIX_ROW(X, TRIANGULAR_SOLVE, "nt_triangular_solve", 2, NTI_STRIDED, 2, nti_infer_triangular_solve, triangular_solve, nti_cost_solve, \
+                   nti_jvp_triangular_solve, nti_vjp_triangular_solve) \
+    NTI_MATRIX_ROW(X, LU, "nt_solve factors", 1, NTI_STRIDED | NTI_NO_GRADIENT, 0, nti_infer_lu, lu, nti_cost_lu, NULL, NULL) \
+    NTI_MATRIX_ROW(X, LU_SOLVE, "nt_solve", 3, NTI_STRIDED, 4, nti_infer_lu_solve, lu_solve, nti_cost_solve, nti_jvp_lu_solve, nti_vjp_lu_solve) \
+    NTI_MATRIX_ROW(X, DETERMINANT, "nt_det", 2, NTI_STRIDED, 0, nti_infer_determinant, determinant, NULL, nti_jvp_determinant, nti_vjp_determinant) \
+    NTI_MATRIX_ROW(X, EIGH, "nt_eigh factors", 1, NTI_STRIDED | NTI_NO_GRADIENT, 0, nti_infer_eigh, eigh, nti_cost_eigh, NULL, NULL) \
+    NTI_PART_ROW(X, EIGENVALUES, "nt_eigvalsh", nti_infer_eigenvalues, nti_view_eigenvalues, nti_jvp_eigenvalues, nti_vjp_eigenvalues) \
+    NTI_PART_ROW(X, EIGENVECTORS, "nt_eigh", nti_infer_eigenvectors, nti_view_eigenvectors, nti_jvp_eigenvectors, nti_vjp_eigenvectors) \
+    NTI_MATRIX_ROW(X, SYM_SQRT, "nt_sym_sqrt", 2, 0, 0, nti_infer_spectral, spectral, nti_cost_spectral, nti_jvp_sym_sqrt, nti_vjp_sym_sqrt) \
+    NTI_MATRIX_ROW(X, LYAPUNOV, "nt_sym_sqrt derivative", 3, 0, 4, nti_infer_spectral, spectral, nti_cost_spectral, nti_jvp_lyapunov, nti_vjp_lyapunov) \
+    NTI_MATRIX_ROW(X, QR, "nt_qr factors", 1, NTI_STRIDED | NTI_NO_GRADIENT, 0, nti_infer_qr, qr, nti_cost_qr, NULL, NULL) \
+    NTI_PART_ROW(X, QR_Q, "nt_qr", nti_infer_qr_q, nti_view_qr_q, nti_jvp_qr_q, nti_vjp_qr_q) \
+    NTI_PART_ROW(X, QR_R, "nt_qr triangle", nti_infer_qr_r, nti_view_qr_r, nti_jvp_qr_r, nti_vjp_qr_r)
 
 #define NTI_ROWS(X) \
     X(INPUT, "nt_input", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_leaf, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf) \
@@ -7696,24 +8437,13 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
       nti_cost_attention, NULL, nti_jvp_partly, nti_vjp_attention_grad, nti_vmap_attention, nti_decompose_attention_grad, nti_sample_attention) \
     X(ATTENTION_JVP, "nt_attention derivative", -1, NTI_STRIDED, 0x38, -1, -2, 2, nti_infer_attention, NULL, nti_plan_attention, nti_eval_attention, \
       nti_cost_attention, NULL, nti_jvp_attention_jvp, nti_vjp_attention_jvp, nti_vmap_attention, nti_decompose_attention_jvp, nti_sample_attention) \
+    NTI_LINEAR_ROWS(X) \
     X(KEY, "nt_key_tensor", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_key, NULL, nti_plan_single, nti_eval_key, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_key) \
     X(FOLD_IN, "nt_fold_in", 2, NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_fold_in, NULL, nti_plan_single, nti_eval_fold_in, NULL, NULL, NULL, \
       NULL, NULL, NULL, nti_sample_key) \
     X(SPLIT, "nt_split", 1, NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_split, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_key) \
     X(RANDOM, "nt_random", 1, NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_random, nti_cost_random, NULL, NULL, NULL, NULL, \
       NULL, nti_sample_random) \
-    X(MAP_INDEX, "nt_map_index", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_map_index, NULL, nti_plan_single, nti_eval_map_index, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
-    X(MAP_SLICE, "nt_map_slice", 2, NTI_STRIDED | NTI_CHEAP, 1, -1, -2, 2, nti_infer_map_slice, NULL, nti_plan_map_slice, nti_eval_map_slice, NULL, NULL, \
-      nti_jvp_linear, nti_vjp_map_slice, nti_vmap_map_slice, NULL, nti_sample_none) \
-    X(MAP_SUM, "nt_map_sum", 2, NTI_LEAVES | NTI_VIEW | NTI_STRIDED | NTI_INTEGER, 1, -1, -2, 2, nti_infer_map_sum, nti_view_same, NULL, NULL, NULL, NULL, nti_jvp_map_result, nti_vjp_map_sum, \
-      nti_vmap_map_sum, NULL, nti_sample_loop) \
-    X(MAP_STACK, "nt_map_stack", 2, NTI_LEAVES | NTI_VIEW | NTI_STRIDED | NTI_CHEAP, 1, -1, -2, 2, nti_infer_map_stack, nti_view_same, NULL, NULL, NULL, NULL, nti_jvp_map_result, \
-      nti_vjp_map_stack, nti_vmap_map_stack, NULL, nti_sample_loop) \
-    X(MAP_OUTER, "value outside of the map", 0, NTI_LEAF_ROW | NTI_ALONE, 0, -1, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
-    X(MAP_START, "nt_map result", 0, NTI_ALONE | NTI_CHEAP, 0, -1, 0, 0, NULL, NULL, nti_plan_map_start, nti_eval_map_start, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
-    X(MAP_LOOP, "nt_map body", -1, NTI_ALONE | NTI_STRIDED, 0, -1, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
-    X(MAP_ADD, "nt_map_sum", 2, NTI_EFFECT, 0, -1, 0, 0, NULL, NULL, nti_plan_flat, nti_eval_map_add, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
-    X(MAP_WRITE, "nt_map_stack", 3, NTI_EFFECT | NTI_STRIDED | NTI_CHEAP, 0, -1, 0, 0, NULL, NULL, nti_plan_map_write, nti_eval_map_write, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
     X(ASSIGN, "nt_assign", 2, NTI_EFFECT | NTI_STRIDED | NTI_INTEGER | NTI_BOOLEAN | NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_assign, NULL, \
       nti_plan_assign, nti_eval_assign, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_effect) \
     X(ACCUMULATE, "accumulate", 2, NTI_EFFECT | NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_assign, NULL, nti_plan_accumulate, \
@@ -9038,6 +9768,315 @@ static int nti_infer_assign(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
 }
 
 NT_API nt_tensor *nt_assign(nt_tensor *variable, nt_tensor *value) { return nti_record2(NTI_OP_ASSIGN, variable, value); }
+// Linear algebra ----------------------------------------------------------------------------------------------------------
+// The last two axes are matrices. A factorisation with two results is one row without a derivative; its results are rows of their
+// own, views of it that stand for functions of the matrix (operand 1 of views, 0 of the others).
+
+static int nti_is_matrix(nti_node *n, int k, int square) {
+    const nt_tensor *x = &n->in[k]->pub;
+    if (!nti_one_dtype(n, 0) || !nti_dtype_allowed(n, x->dtype)) return 0;
+    if (!nti_is_float(x->dtype)) return nti_wrong(n, NT_ERROR_DTYPE, "defined for f32 and f64; nt_cast it");
+    if (x->rank < 2) return nti_wrong(n, NT_ERROR_SHAPE, "takes matrices (..., n, n): rank 2 at least");
+    if (square && x->shape[x->rank - 1] != x->shape[x->rank - 2]) return nti_wrong(n, NT_ERROR_SHAPE, "the matrix is not square");
+    if (nti_max(x->shape[x->rank - 1], x->shape[x->rank - 2]) >= 1 << 24)
+        return nti_wrong(n, NT_ERROR_SHAPE, "a matrix has at most 16,777,215 rows and columns");
+    return 1;
+}
+
+static int nti_same_lead(nti_node *n, int a, int b, int axes) { // equal but for the last `axes` of the first
+    const nt_tensor *x = &n->in[a]->pub, *y = &n->in[b]->pub;
+    for (int k = 0; k < x->rank - axes; k++)
+        if (k >= y->rank || x->shape[k] != y->shape[k]) return nti_wrong(n, NT_ERROR_SHAPE, "the leading axes differ");
+    return 1;
+}
+
+static int nti_infer_square(nti_node *n, nt_shape *shape, nt_dtype *dtype) { return nti_infer_same(n, shape, dtype) && nti_is_matrix(n, 0, 1); }
+
+static int nti_infer_triangular_solve(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    const nt_tensor *a = &n->in[0]->pub, *b = &n->in[1]->pub;
+    *shape = nt_shape_of(b), *dtype = a->dtype;
+    if (!nti_is_matrix(n, 0, 1) || !nti_is_matrix(n, 1, 0)) return 0;
+    if (a->rank != b->rank || b->shape[b->rank - (n->i[0] ? 1 : 2)] != a->shape[a->rank - 1])
+        return nti_wrong(n, NT_ERROR_SHAPE, n->i[0] ? "x a = b takes a (n, n) and b (m, n)" : "a x = b takes a (n, n) and b (n, m)");
+    return nti_same_lead(n, 0, 1, 2);
+}
+
+static int nti_infer_lu(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    if (!nti_infer_square(n, shape, dtype)) return 0;
+    shape->size[shape->rank - 2]++;
+    return 1;
+}
+
+// Operand k holds the factors of a square matrix x: (..., n + 1, n).
+static int nti_fits_factors(nti_node *n, int k, const nt_tensor *x) {
+    const nt_tensor *f = &n->in[k]->pub;
+    int fits = f->rank == x->rank && f->shape[f->rank - 2] == x->shape[x->rank - 2] + 1 && f->shape[f->rank - 1] == x->shape[x->rank - 1];
+    for (int a = 0; fits && a < x->rank - 2; a++) fits = f->shape[a] == x->shape[a];
+    return fits || nti_wrong(n, NT_ERROR_SHAPE, "the factors are not those of the matrix");
+}
+
+static int nti_infer_lu_solve(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    const nt_tensor *a = &n->in[0]->pub, *b = &n->in[2]->pub;
+    *shape = nt_shape_of(b), *dtype = a->dtype;
+    if (!nti_is_matrix(n, 0, 1) || !nti_is_matrix(n, 2, 0) || !nti_fits_factors(n, 1, a)) return 0;
+    if (a->rank != b->rank || b->shape[b->rank - 2] != a->shape[a->rank - 1]) return nti_wrong(n, NT_ERROR_SHAPE, "a x = b takes a (n, n) and b (n, m)");
+    return nti_same_lead(n, 0, 2, 2);
+}
+
+static int nti_infer_determinant(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    if (!nti_infer_square(n, shape, dtype) || !nti_fits_factors(n, 1, &n->in[0]->pub)) return 0;
+    shape->rank -= 2;
+    return 1;
+}
+
+static int nti_infer_eigh(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    if (!nti_infer_square(n, shape, dtype)) return 0;
+    if (n->i[0]) shape->size[shape->rank - 2]++;
+    else shape->rank--;
+    return 1;
+}
+
+static int nti_infer_spectral(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    if (!nti_infer_square(n, shape, dtype) || !nti_fits_factors(n, 1, &n->in[0]->pub)) return 0;
+    return n->inputs < 3 || nti_same_shape(&n->in[0]->pub, &n->in[2]->pub) || nti_wrong(n, NT_ERROR_SHAPE, "operands 0 and 2 differ in shape");
+}
+
+// Views of factors: `first` rows are skipped and `rows` shown; 0: the first row, without its axis.
+static int nti_view_rows(const nti_node *n, const int64_t *in, int64_t *out, int64_t *offset, int64_t first, int vector) {
+    int r = n->pub.rank, from = n->in[0]->pub.rank;
+    *offset = nt_size(&n->pub) && from > 1 ? first * in[from - 2] : 0;
+    for (int k = 0; k < r; k++) out[k] = in[k];
+    if (vector && r) out[r - 1] = in[from - 1];
+    return 1;
+}
+
+static int nti_infer_eigenvalues(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    const nt_tensor *e = &n->in[0]->pub, *x = &n->in[1]->pub;
+    *shape = nt_shape_of(x), *dtype = x->dtype, shape->rank--;
+    if (!nti_is_matrix(n, 1, 1)) return 0;
+    if (e->rank == x->rank) return nti_fits_factors(n, 0, x);
+    int fits = e->rank == shape->rank;
+    for (int k = 0; fits && k < e->rank; k++) fits = e->shape[k] == x->shape[k];
+    return fits || nti_wrong(n, NT_ERROR_SHAPE, "the factors are not those of the matrix");
+}
+static int nti_view_eigenvalues(const nti_node *n, const int64_t *in, int64_t *out, int64_t *offset) { return nti_view_rows(n, in, out, offset, 0, 1); }
+
+static int nti_infer_eigenvectors(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    *shape = nt_shape_of(&n->in[1]->pub), *dtype = n->in[1]->pub.dtype;
+    return nti_is_matrix(n, 1, 1) && nti_fits_factors(n, 0, &n->in[1]->pub);
+}
+static int nti_view_eigenvectors(const nti_node *n, const int64_t *in, int64_t *out, int64_t *offset) { return nti_view_rows(n, in, out, offset, 1, 0); }
+
+static int nti_infer_qr(nti_node *n, nt_shape *shape, nt_dtype *dtype) { // q (m, n) over r (n, n)
+    const nt_tensor *x = &n->in[0]->pub;
+    if (!nti_infer_same(n, shape, dtype) || !nti_is_matrix(n, 0, 0)) return 0;
+    if (x->shape[x->rank - 2] < x->shape[x->rank - 1]) return nti_wrong(n, NT_ERROR_SHAPE, "the matrix has fewer rows than columns");
+    shape->size[shape->rank - 2] += shape->size[shape->rank - 1];
+    return 1;
+}
+
+static int nti_infer_qr_q(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    const nt_tensor *f = &n->in[0]->pub, *x = &n->in[1]->pub;
+    *shape = nt_shape_of(x), *dtype = x->dtype;
+    if (!nti_is_matrix(n, 1, 0)) return 0;
+    int64_t m = x->shape[x->rank - 2], columns = x->shape[x->rank - 1];
+    if (f->rank != x->rank || f->shape[f->rank - 1] != columns || f->shape[f->rank - 2] != m + columns || m < columns)
+        return nti_wrong(n, NT_ERROR_SHAPE, "the factors are not those of the matrix");
+    return nti_same_lead(n, 1, 0, 2);
+}
+static int nti_view_qr_q(const nti_node *n, const int64_t *in, int64_t *out, int64_t *offset) { return nti_view_rows(n, in, out, offset, 0, 0); }
+
+static int nti_infer_qr_r(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    if (!nti_infer_qr_q(n, shape, dtype)) return 0;
+    shape->size[shape->rank - 2] = shape->size[shape->rank - 1];
+    return 1;
+}
+static int nti_view_qr_r(const nti_node *n, const int64_t *in, int64_t *out, int64_t *offset) {
+    const nt_tensor *x = &n->in[1]->pub;
+    return nti_view_rows(n, in, out, offset, x->shape[x->rank - 2], 0);
+}
+
+// flops
+static double nti_cost_cube(const nti_node *n, double factor) {
+    const nt_tensor *x = &n->in[0]->pub;
+    return factor * (double)nt_size(x) * (double)x->shape[x->rank - 1];
+}
+static double nti_cost_cholesky(const nti_node *n) { return nti_cost_cube(n, 1.0 / 3); }
+static double nti_cost_lu(const nti_node *n) { return nti_cost_cube(n, 2.0 / 3); }
+static double nti_cost_eigh(const nti_node *n) { return nti_cost_cube(n, n->i[0] ? 9 : 4.0 / 3); }
+static double nti_cost_spectral(const nti_node *n) { return nti_cost_cube(n, n->inputs > 2 ? 8 : 2); }
+static double nti_cost_qr(const nti_node *n) { return nti_cost_cube(n, 4); }
+static double nti_cost_solve(const nti_node *n) {
+    const nt_tensor *a = &n->in[0]->pub;
+    return (n->inputs > 2 ? 2.0 : 1.0) * (double)nt_size(&n->pub) * (double)a->shape[a->rank - 1];
+}
+
+static nt_axes nti_last_axis(void) {
+    nt_axes a;
+    memset(&a, 0, sizeof a);
+    a.count = 1, a.axis[0] = NT_LAST;
+    return a;
+}
+
+static nt_tensor *nti_record_ints(int op, nt_tensor *x, nt_tensor *y, nt_tensor *z, const int64_t *i, int ni) { // z NULL: two operands, y NULL: one
+    nt_tensor *in[3];
+    in[0] = x, in[1] = y, in[2] = z;
+    return x ? nti_record(x->tape, op, in, z ? 3 : y ? 2 : 1, i, ni, NULL, 0) : NULL;
+}
+
+static nt_tensor *nti_swap_last(nt_tensor *x) { return nt_swap_axes(x, -1, -2); }
+static nt_tensor *nti_symmetric(nt_tensor *x) { return nt_scale(nt_add(x, nti_swap_last(x)), 0.5); }
+
+// The triangle below the diagonal, and the diagonal times a number; zeros elsewhere.
+static nt_tensor *nti_triangle(nt_tensor *x, int upper, double diagonal) {
+    if (!nti_alive(x)) return NULL;
+    nt_shape s = nt_shape_of(x);
+    int64_t down[2], across[2];
+    down[0] = s.size[s.rank - 2], down[1] = 1, across[0] = 1, across[1] = s.size[s.rank - 1];
+    nt_tensor *row = nt_iota(x->tape, NT_I32, nt_shape_make(2, down), 0), *column = nt_iota(x->tape, NT_I32, nt_shape_make(2, across), 1);
+    nt_tensor *zero = nt_scalar(x->tape, x->dtype, 0), *inside = upper ? nt_less(row, column) : nt_greater(row, column);
+    if (diagonal == 0) return nt_select(inside, x, zero);
+    if (diagonal == 1) return nt_select(upper ? nt_less_equal(row, column) : nt_greater_equal(row, column), x, zero);
+    return nt_select(inside, x, nt_select(nt_equal(row, column), nt_scale(x, diagonal), zero));
+}
+
+static nt_tensor *nti_identity_like(nt_tensor *x) { // of the size of the last axis, broadcast
+    if (!nti_alive(x)) return NULL;
+    nt_shape s = nt_shape_of(x);
+    s.size[s.rank - 2] = s.size[s.rank - 1];
+    nt_tensor *one = nt_full(x->tape, x->dtype, s, 1);
+    return nti_triangle(nti_triangle(one, 0, 1), 1, 1);
+}
+
+static nt_tensor *nti_diagonal(nt_tensor *x) { // of square matrices: every (n + 1)-th element
+    if (!nti_alive(x)) return NULL;
+    nt_shape s = nt_shape_of(x);
+    int64_t n = s.size[s.rank - 1], start[NT_MAX_RANK] = { 0 }, step[NT_MAX_RANK];
+    for (int k = 0; k < NT_MAX_RANK; k++) step[k] = 1;
+    s.size[--s.rank - 1] = n * n;
+    nt_tensor *flat = nt_reshape(x, s);
+    step[s.rank - 1] = n + 1;
+    if (!flat || !n) return flat;
+    return nt_slice(flat, start, s.size, step);
+}
+
+NT_API nt_tensor *nt_cholesky(nt_tensor *x) { return nti_record1(NTI_OP_CHOLESKY, x); }
+
+// Leading axes of a (..., n, n) and b broadcast; a vector b is a matrix of one column (row). The result by `solve`.
+typedef nt_tensor *(*nti_solver)(nt_tensor *a, nt_tensor *b, const int64_t *i);
+
+static nt_tensor *nti_solve_broadcast(int op, nt_tensor *a, nt_tensor *b, const int64_t *i, int right, nti_solver solve) {
+    nt_tensor *in[2], *leads[2], lead[2];
+    nt_shape all, own[2];
+    in[0] = a, in[1] = b;
+    if (!a || !b || !nti_alive(a) || !nti_alive(b)) return NULL;
+    if (a->tape != b->tape || a->rank < 2 || !b->rank || a->dtype != b->dtype || !nti_is_float(a->dtype))
+        return nti_wrong_call(a->tape, op, in, 2, a->tape != b->tape ? NT_ERROR_ARGUMENT : a->rank < 2 || !b->rank ? NT_ERROR_SHAPE : NT_ERROR_DTYPE,
+                              "takes matrices (..., n, n) and b of rank 1 at least, of one tape, both f32 or both f64", NULL, 0);
+    int vector = b->rank == 1;
+    if (vector) b = nt_expand_dims(b, right ? 0 : 1);
+    if (!b) return NULL;
+    own[0] = nt_shape_of(a), own[1] = nt_shape_of(b), in[1] = b;
+    memset(lead, 0, sizeof lead);
+    for (int k = 0; k < 2; k++) lead[k].rank = own[k].rank - 2, lead[k].shape = own[k].size, leads[k] = &lead[k];
+    if (!nti_broadcast_shape(leads, 2, &all)) return nti_wrong_call(a->tape, op, in, 2, NT_ERROR_SHAPE, "the leading axes do not broadcast", NULL, 0);
+    all.rank += 2;
+    for (int k = 0; k < 2; k++) {
+        all.size[all.rank - 2] = own[k].size[own[k].rank - 2], all.size[all.rank - 1] = own[k].size[own[k].rank - 1];
+        in[k] = nt_broadcast(in[k], all);
+    }
+    nt_tensor *x = solve(in[0], in[1], i);
+    return x && vector ? nt_squeeze(x, right ? x->rank - 2 : x->rank - 1) : x;
+}
+
+static nt_tensor *nti_record_triangular(nt_tensor *a, nt_tensor *b, const int64_t *i) {
+    return b ? nti_record_ints(NTI_OP_TRIANGULAR_SOLVE, a, b, NULL, i, 4) : NULL;
+}
+
+static nt_tensor *nti_triangular(nt_tensor *a, nt_tensor *b, int right, int upper, int transpose, int unit) {
+    int64_t i[4];
+    i[0] = right, i[1] = upper, i[2] = transpose, i[3] = unit;
+    return nti_record_triangular(a, b, i);
+}
+
+NT_API nt_tensor *nt_triangular_solve(nt_tensor *a, nt_tensor *b, const nt_triangular_desc *desc) {
+    int64_t i[4] = { 0, 0, 0, 0 };
+    if (desc) i[0] = desc->right != 0, i[1] = desc->upper != 0, i[2] = desc->transpose != 0, i[3] = desc->unit != 0;
+    return nti_solve_broadcast(NTI_OP_TRIANGULAR_SOLVE, a, b, i, i[0] != 0, nti_record_triangular);
+}
+
+// The factors are those of a before it was broadcast.
+static nt_tensor *nti_record_lu_solve(nt_tensor *a, nt_tensor *lu, nt_tensor *b, int64_t transpose) {
+    return lu && b ? nti_record_ints(NTI_OP_LU_SOLVE, a, lu, b, &transpose, 1) : NULL;
+}
+
+static nt_tensor *nti_solve_factored(nt_tensor *a, nt_tensor *b, const int64_t *i) {
+    nt_tensor *own = a;
+    (void)i;
+    if (!a || !b) return NULL;
+    while (nti_n(own)->op == NTI_OP_BROADCAST) own = &nti_n(own)->in[0]->pub; // factored once for the whole batch
+    nt_shape wide = nt_shape_of(a);
+    nt_tensor *lu = nti_record1(NTI_OP_LU, own);
+    wide.size[wide.rank - 2]++;
+    return nti_record_lu_solve(a, nt_broadcast(lu, wide), b, 0);
+}
+
+NT_API nt_tensor *nt_solve(nt_tensor *a, nt_tensor *b) { return nti_solve_broadcast(NTI_OP_LU_SOLVE, a, b, NULL, 0, nti_solve_factored); }
+
+NT_API nt_tensor *nt_inv(nt_tensor *a) {
+    nt_tensor *lu = nti_record1(NTI_OP_LU, a);
+    return lu ? nti_record_lu_solve(a, lu, nti_identity_like(a), 0) : NULL;
+}
+
+static nt_tensor *nti_determinant(nt_tensor *a, nt_tensor *lu, int64_t what) { return lu ? nti_record_ints(NTI_OP_DETERMINANT, a, lu, NULL, &what, 1) : NULL; }
+
+NT_API nt_tensor *nt_det(nt_tensor *a) { return nti_determinant(a, nti_record1(NTI_OP_LU, a), NTI_DET); }
+
+NT_API nt_sign_log nt_slogdet(nt_tensor *a) {
+    nt_tensor *lu = nti_record1(NTI_OP_LU, a);
+    nt_sign_log r;
+    r.sign = nti_determinant(a, lu, NTI_DET_SIGN), r.log = nti_determinant(a, lu, NTI_DET_LOG);
+    return r;
+}
+
+static nt_tensor *nti_solve_cholesky(nt_tensor *l, nt_tensor *b, const int64_t *i) {
+    (void)i;
+    return nti_triangular(l, nti_triangular(l, b, 0, 0, 0, 0), 0, 0, 1, 0);
+}
+
+NT_API nt_tensor *nt_solve_spd(nt_tensor *a, nt_tensor *b) {
+    return nti_solve_broadcast(NTI_OP_TRIANGULAR_SOLVE, nt_cholesky(a), b, NULL, 0, nti_solve_cholesky);
+}
+
+NT_API nt_tensor *nt_logdet_spd(nt_tensor *a) {
+    nt_tensor *d = nti_diagonal(nt_cholesky(a));
+    return d ? nt_scale(nt_sum_axes(nt_log(d), nti_last_axis(), 0), 2) : NULL;
+}
+
+static nt_tensor *nti_record_eigh(nt_tensor *x, int64_t vectors) { return nti_record_ints(NTI_OP_EIGH, x, NULL, NULL, &vectors, 1); }
+
+NT_API nt_eigen nt_eigh(nt_tensor *x) {
+    nt_tensor *e = nti_record_eigh(x, 1);
+    nt_eigen r;
+    r.values = nti_record2(NTI_OP_EIGENVALUES, e, x), r.vectors = nti_record2(NTI_OP_EIGENVECTORS, e, x);
+    return r;
+}
+NT_API nt_tensor *nt_eigvalsh(nt_tensor *x) { return nti_record2(NTI_OP_EIGENVALUES, nti_record_eigh(x, 0), x); }
+NT_API nt_tensor *nt_sym_sqrt(nt_tensor *x) { return nti_record2(NTI_OP_SYM_SQRT, x, nti_record_eigh(x, 1)); }
+
+// A wide matrix is factored by its first columns; r continues with q^T times the others.
+NT_API nt_qr_factors nt_qr(nt_tensor *x) {
+    nt_qr_factors f = { NULL, NULL };
+    if (!nti_alive(x)) return f;
+    int64_t m = x->rank > 1 ? x->shape[x->rank - 2] : 0, n = x->rank > 1 ? x->shape[x->rank - 1] : 0;
+    nt_tensor *own = n > m ? nt_slice_axis(x, NT_LAST, 0, m) : x, *qr = nti_record1(NTI_OP_QR, own), *parts[2];
+    f.q = nti_record2(NTI_OP_QR_Q, qr, own), f.r = nti_record2(NTI_OP_QR_R, qr, own);
+    if (n <= m) return f;
+    parts[0] = f.r, parts[1] = nt_matmul(nti_swap_last(f.q), nt_slice_axis(x, NT_LAST, m, n));
+    f.r = nt_concat(nti_list(parts, 2), NT_LAST);
+    return f;
+}
+
 // Random numbers on the tape --------------------------------------------------------------------------------------------
 // KEY: attributes high word, low word, per step. RANDOM: a generator whose attribute [0] is the kind.
 
@@ -9239,13 +10278,14 @@ NT_API nt_status nt_initialize(nt_key_value key, const nt_init_desc *desc, nt_dt
         { NTI_INIT_UNIFORM, 0, 0, 0.01 },
         { NTI_INIT_TRUNCATED_NORMAL, 0, 0, 0.01 },
         { NTI_INIT_VARIANCE_SCALING, 0, 0, 1 },
+        { NTI_INIT_ORTHOGONAL, 0, 0, 1 },
     };
     nt_init_desc d;
     memset(&d, 0, sizeof d);
     if (desc) d = *desc;
     if (d.kind == NT_INIT_DEFAULT) d.kind = NT_LECUN_NORMAL;
     if (!nti_is_float(dtype)) return NT_ERROR_DTYPE;
-    if ((unsigned)d.kind > NT_VARIANCE_SCALING || !nti_shape_valid(&shape, dtype)) return NT_ERROR_ARGUMENT;
+    if ((unsigned)d.kind > NT_ORTHOGONAL || !nti_shape_valid(&shape, dtype)) return NT_ERROR_ARGUMENT;
     int64_t n = nti_count(shape.rank, shape.size);
     if (n && !data) return NT_ERROR_ARGUMENT;
     nti_init r;
@@ -9277,123 +10317,12 @@ NT_API nt_status nt_initialize(nt_key_value key, const nt_init_desc *desc, nt_dt
             if (!lists[k]->count && k < 2) *masks[k] = (uint32_t)1 << (shape.rank - 2 + k);
         }
     }
+    if (r.kind == NTI_INIT_ORTHOGONAL && shape.rank < 2) return NT_ERROR_SHAPE;
     // the kernels of the baseline, whatever the tape runs on: initial parameters are then the same on every machine
     nti_random_isa isa;
     for (int k = 0; k < 2; k++) isa.math[k] = nti_isas[0].math[k], isa.random[k] = nti_isas[0].random[k];
     nti_initialize(&isa, &r, key, &shape, dtype, 0, n, data);
     return NT_OK;
-}
-// Loops -----------------------------------------------------------------------------------------------------------------
-
-static int nti_infer_map_index(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
-    (void)n, (void)shape;
-    *dtype = NT_I32;
-    return 1;
-}
-
-static int nti_infer_map_slice(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
-    const nt_tensor *x = &n->in[0]->pub;
-    long long count = (long long)n->in[1]->i[1];
-    if (!x->rank || x->shape[0] != count) return nti_wrong(n, NT_ERROR_SHAPE, "the first axis is not %lld, the count of the map", count);
-    *shape = nt_shape_make(x->rank - 1, x->shape + 1), *dtype = x->dtype;
-    return 1;
-}
-
-// The operand of a result belongs to the body itself: not to that of a map inside of it.
-static int nti_infer_map_sum(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
-    *shape = nt_shape_of(&n->in[0]->pub), *dtype = n->in[0]->pub.dtype;
-    if (n->in[0]->loop != n->in[1]->loop) return nti_wrong(n, NT_ERROR_STATE, "the value belongs to the body of a map inside of this one");
-    return *dtype != NT_BOOL ? nti_dtype_allowed(n, *dtype) : nti_wrong(n, NT_ERROR_DTYPE, "not defined for bool; nt_cast it");
-}
-
-static int nti_infer_map_stack(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
-    const nt_tensor *y = &n->in[0]->pub;
-    *dtype = y->dtype, shape->rank = y->rank + 1, shape->size[0] = n->in[1]->i[1];
-    if (n->in[0]->loop != n->in[1]->loop) return nti_wrong(n, NT_ERROR_STATE, "the value belongs to the body of a map inside of this one");
-    for (int k = 0; k < y->rank && k + 1 < NT_MAX_RANK; k++) shape->size[k + 1] = y->shape[k];
-    return 1;
-}
-
-// The index of a map that has just begun.
-static nt_tensor *nti_map_index(nt_map *m) {
-    int64_t i[3];
-    i[0] = (int64_t)m->serial, i[1] = m->count, i[2] = m->depth;
-    nt_tensor *x = nti_record(m->tape, NTI_OP_MAP_INDEX, NULL, 0, i, 3, NULL, 0);
-    if (x) nti_n(x)->loop = m;
-    return x;
-}
-
-NT_API nt_map *nt_map_begin(nt_tape *t, int64_t count, const nt_map_desc *desc) {
-    if (!t || t->sticky) return NULL;
-    int depth = t->open ? t->open->depth + 1 : 0;
-    int64_t chunk = desc && desc->chunk ? desc->chunk : 1;
-    if (count < 1 || count > INT32_MAX || chunk < 1) {
-        nti_sticky(t, NT_ERROR_ARGUMENT, "nt_map_begin: the count is %lld and the chunk %lld; both are at least 1, the count below 2^31",
-                   (long long)count, (long long)chunk);
-        return NULL;
-    }
-    if (depth >= NTI_MAX_LOOPS) {
-        nti_sticky(t, NT_ERROR_ARGUMENT, "nt_map_begin: maps nest at most %d deep", NTI_MAX_LOOPS);
-        return NULL;
-    }
-    nt_map *m = (nt_map *)nti_low(t, sizeof *m);
-    if (!m) { nti_no_room(t, "nt_map_begin"); return NULL; }
-    memset(m, 0, sizeof *m);
-    m->tape = t, m->count = count, m->chunk = chunk < count ? chunk : count, m->depth = depth, m->parent = t->open, m->open = 1;
-    m->serial = ++t->serial, m->index = nti_map_index(m);
-    if (!m->index) return NULL;
-    t->open = m;
-    return m;
-}
-
-NT_API void nt_map_end(nt_map *m) {
-    if (!m || m->tape->sticky || !m->open) return;
-    if (m->tape->open != m) {
-        nti_sticky(m->tape, NT_ERROR_STATE, "nt_map_end: a map that was begun in this one has not ended");
-        return;
-    }
-    m->open = 0, m->tape->open = m->parent;
-}
-
-NT_API nt_tensor *nt_map_index(nt_map *m) { return m ? m->index : NULL; }
-
-NT_API nt_tensor *nt_map_slice(nt_map *m, nt_tensor *x) {
-    if (!m || !nti_alive(x)) return NULL;
-    if (!nti_loop_within(nti_n(x)->loop, m)) return nti_record2(NTI_OP_MAP_SLICE, x, m->index);
-    if (!x->rank || x->shape[0] != m->count) return nti_record2(NTI_OP_MAP_SLICE, x, m->index); // the error is worded there
-    return nt_gather(x, m->index, 0); // x changes with the index itself
-}
-
-// A result of m: the row's `after` stands while the map is open.
-static nt_tensor *nti_map_result(int op, nt_map *m, nt_tensor *y) {
-    nt_tensor *r = nti_record2(op, y, m->index);
-    if (r && m->open) nti_n(r)->after = m;
-    return r;
-}
-
-NT_API nt_tensor *nt_map_sum(nt_map *m, nt_tensor *y) {
-    if (!m || !nti_alive(y)) return NULL;
-    if (!nti_loop_within(nti_n(y)->loop, m)) return nt_scale(y, (double)m->count); // the same in every iteration
-    return nti_map_result(NTI_OP_MAP_SUM, m, y);
-}
-
-NT_API nt_tensor *nt_map_mean(nt_map *m, nt_tensor *y) {
-    if (!m || !nti_alive(y)) return NULL;
-    if (!nti_is_float(y->dtype)) {
-        nti_sticky(m->tape, NT_ERROR_DTYPE, "nt_map_mean: %v; a mean is defined for f32 and f64", y);
-        return NULL;
-    }
-    return nti_loop_within(nti_n(y)->loop, m) ? nt_scale(nt_map_sum(m, y), 1.0 / (double)m->count) : y;
-}
-
-NT_API nt_tensor *nt_map_stack(nt_map *m, nt_tensor *y) {
-    if (!m || !nti_alive(y)) return NULL;
-    if (nti_loop_within(nti_n(y)->loop, m)) return nti_map_result(NTI_OP_MAP_STACK, m, y);
-    nt_shape shape = nt_shape_of(y);
-    for (int a = shape.rank++; a > 0; a--)
-        if (a < NT_MAX_RANK) shape.size[a] = shape.size[a - 1];
-    shape.size[0] = m->count;
-    return nt_broadcast(y, shape);
 }
 // >>rules
 // ---------------------------------------------------------------------------------------------------------------------
@@ -9504,7 +10433,7 @@ NTI_PARTIAL(abs) { NTI_IGNORE; return nti_where(nt_greater_equal(x[0], nti_zero_
 NTI_PARTIAL(square) { NTI_IGNORE; return nt_scale(x[0], 2); }
 NTI_PARTIAL(reciprocal) { NTI_IGNORE; return nt_neg(nt_square(y)); }
 NTI_PARTIAL(sqrt) { NTI_IGNORE; return nt_scale(nt_reciprocal(y), 0.5); }
-NTI_PARTIAL(rsqrt) { NTI_IGNORE; return nt_scale(nt_mul(y, nt_square(y)), -0.5); } // of y alone, whose derivatives are polynomials in y
+NTI_PARTIAL(rsqrt) { NTI_IGNORE; return nt_scale(nt_div(y, x[0]), -0.5); }
 NTI_PARTIAL(cbrt) { NTI_IGNORE; return nt_scale(nt_pow_scalar(y, -2), 1.0 / 3); }
 NTI_PARTIAL(exp) { NTI_IGNORE; return y; }
 NTI_PARTIAL(exp2) { NTI_IGNORE; return nt_scale(y, 0.69314718055994530942); }
@@ -9599,11 +10528,7 @@ static nt_tensor *nti_jvp_sub(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
 }
 static nt_tensor *nti_vjp_sub(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return k ? nt_neg(g) : g; }
 static nt_tensor *nti_vjp_mul(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return nt_mul(g, x[1 - k]); }
-NTI_PARTIAL(div) { // products of y and 1 / x[1], and so are all further derivatives
-    NTI_IGNORE;
-    nt_tensor *r = nt_reciprocal(x[1]);
-    return k ? nt_neg(nt_mul(y, r)) : r;
-}
+NTI_PARTIAL(div) { NTI_IGNORE; return k ? nt_neg(nt_div(y, x[1])) : nt_reciprocal(x[1]); }
 
 NTI_PARTIAL(pow) { // at y = 0 the first partial is 0 for every x; at x = 0 the logarithm is taken as that of 1, as JAX does
     NTI_IGNORE;
@@ -9821,13 +10746,6 @@ static nt_tensor *nti_vjp_scatter_add(nt_tensor *y, nt_tensor **x, nt_tensor *g,
 }
 
 // Fused -------------------------------------------------------------------------------------------------------------------------
-
-static nt_axes nti_last_axis(void) {
-    nt_axes a;
-    memset(&a, 0, sizeof a);
-    a.count = 1, a.axis[0] = NT_LAST;
-    return a;
-}
 
 static nt_tensor *nti_sum_last(nt_tensor *x) { return nt_sum_axes(x, nti_last_axis(), 1); }
 static nt_tensor *nti_mean_last(nt_tensor *x) { return nt_mean_axes(x, nti_last_axis(), 1); }
@@ -10089,38 +11007,163 @@ static nt_tensor *nti_decompose_attention_grad(nt_tensor *y, nt_tensor **x) {
     part[2] = nti_flat_heads(nti_heads_times(nt_swap_axes(p, -2, -1), g, 0));
     return nt_concat(nti_list(part, 3), 0);
 }
+// Linear algebra ------------------------------------------------------------------------------------------------------------------
+// P below is the tangent (or what it is paired with) in the coordinates of the factors.
 
-// Loops ------------------------------------------------------------------------------------------------------------------
-// The second operand of slice, sum and stack is the index of their map. A sum's derivative is a sum, and its cotangent is the
-// same in every iteration; stack and slice are each other's transpose.
+static nt_tensor *nti_half_lower(nt_tensor *x) { return nti_triangle(x, 0, 0.5); }
 
-static nt_tensor *nti_jvp_map_result(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
-    nt_map *m = nti_n(x[1])->loop;
-    return nti_n(y)->op == NTI_OP_MAP_SUM ? nt_map_sum(m, t[0]) : nt_map_stack(m, t[0]);
+// dL = L half_lower(L^-1 dX L^-T)
+static nt_tensor *nti_jvp_cholesky(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
+    (void)x;
+    nt_tensor *p = nti_triangular(y, nti_triangular(y, nti_symmetric(t[0]), 0, 0, 0, 0), 1, 0, 1, 0);
+    return nti_record_matmul(y, nti_half_lower(p));
 }
-
-static nt_tensor *nti_vjp_map_sum(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return g; }
-static nt_tensor *nti_vjp_map_stack(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+static nt_tensor *nti_vjp_cholesky(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { // L^-T half_lower(L^T G) L^-1, symmetrised
     NTI_IGNORE;
-    return nt_map_slice(nti_n(x[1])->loop, g);
-}
-static nt_tensor *nti_vjp_map_slice(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
-    NTI_IGNORE;
-    return nt_map_stack(nti_n(x[1])->loop, g);
+    nt_tensor *p = nti_half_lower(nti_record_matmul(nti_swap_last(y), g));
+    return nti_symmetric(nti_triangular(y, nti_triangular(y, p, 0, 0, 1, 0), 1, 0, 0, 0));
 }
 
-static nt_tensor *nti_vmap_map_sum(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
-    (void)y, (void)batched, (void)size;
-    return nt_map_sum(nti_n(x[1])->loop, x[0]);
+// The solution with another right side; with a transposed.
+static nt_tensor *nti_triangular_again(nt_tensor *y, nt_tensor *a, nt_tensor *b, int transpose) {
+    const int64_t *i = nti_n(y)->i;
+    return nti_triangular(a, b, (int)i[0], (int)i[1], (int)i[2] ^ transpose, (int)i[3]);
 }
-static nt_tensor *nti_vmap_map_stack(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
-    (void)y, (void)batched, (void)size;
-    return nt_swap_axes(nt_map_stack(nti_n(x[1])->loop, x[0]), 0, 1);
+static nt_tensor *nti_read_triangle(nt_tensor *y, nt_tensor *a) { return nti_triangle(a, (int)nti_n(y)->i[1], nti_n(y)->i[3] ? 0 : 1); }
+
+static nt_tensor *nti_jvp_triangular_solve(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
+    const int64_t *i = nti_n(y)->i;
+    nt_tensor *da = t[0] ? nti_read_triangle(y, t[0]) : NULL, *b = t[1];
+    if (da && i[2]) da = nti_swap_last(da);
+    if (da) {
+        nt_tensor *moved = i[0] ? nti_record_matmul(y, da) : nti_record_matmul(da, y);
+        b = b ? nt_sub(b, moved) : nt_neg(moved);
+    }
+    return nti_triangular_again(y, x[0], b, 0);
 }
-static nt_tensor *nti_vmap_map_slice(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
-    (void)y, (void)batched, (void)size;
-    return nt_map_slice(nti_n(x[1])->loop, nt_swap_axes(x[0], 0, 1));
+static nt_tensor *nti_vjp_triangular_solve(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    const int64_t *i = nti_n(y)->i;
+    nt_tensor *b = nti_triangular_again(y, x[0], g, 1), *yt = nti_swap_last(y), *bt = nti_swap_last(b);
+    if (k) return b;
+    nt_tensor *p = i[0] ? (i[2] ? nti_record_matmul(bt, y) : nti_record_matmul(yt, b)) : (i[2] ? nti_record_matmul(y, bt) : nti_record_matmul(b, yt));
+    return nt_neg(nti_read_triangle(y, p));
 }
+
+// LU_SOLVE(a, factors, b) and DETERMINANT(a, factors) are functions of a: the factors have no derivative.
+static nt_tensor *nti_jvp_lu_solve(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
+    int64_t transpose = nti_n(y)->i[0];
+    nt_tensor *b = t[2];
+    if (t[0]) {
+        nt_tensor *moved = nti_record_matmul(transpose ? nti_swap_last(t[0]) : t[0], y);
+        b = b ? nt_sub(b, moved) : nt_neg(moved);
+    }
+    return b ? nti_record_lu_solve(x[0], x[1], b, transpose) : NULL;
+}
+static nt_tensor *nti_vjp_lu_solve(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    int64_t transpose = nti_n(y)->i[0];
+    nt_tensor *b = k == 1 ? NULL : nti_record_lu_solve(x[0], x[1], g, !transpose);
+    if (k) return b;
+    return nt_neg(transpose ? nti_record_matmul(y, nti_swap_last(b)) : nti_record_matmul(b, nti_swap_last(y)));
+}
+
+static nt_axes nti_last_two(void) {
+    nt_axes a = nti_last_axis();
+    a.count = 2, a.axis[1] = -2;
+    return a;
+}
+
+static nt_tensor *nti_determinant_gradient(nt_tensor *y, nt_tensor **x, nt_tensor *g) { // shaped like a
+    nt_tensor *inverse = nti_record_lu_solve(x[0], x[1], nti_identity_like(x[0]), 1);
+    if (nti_n(y)->i[0] == NTI_DET) g = g ? nt_mul(g, y) : y;
+    return g ? nt_mul(nt_expand_dims(nt_expand_dims(g, -1), -1), inverse) : inverse;
+}
+static nt_tensor *nti_jvp_determinant(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
+    if (!t[0] || nti_n(y)->i[0] == NTI_DET_SIGN) return NULL;
+    return nt_sum_axes(nt_mul(nti_determinant_gradient(y, x, NULL), t[0]), nti_last_two(), 0);
+}
+static nt_tensor *nti_vjp_determinant(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    return k || nti_n(y)->i[0] == NTI_DET_SIGN ? NULL : nti_determinant_gradient(y, x, g);
+}
+
+// Eigenvalues and eigenvectors of x[1]; x[0] are the factors (or values alone).
+static nt_tensor *nti_eigen_factors(nt_tensor **x) { return x[0]->rank == x[1]->rank ? x[0] : nti_record_eigh(x[1], 1); }
+static nt_tensor *nti_conjugate(nt_tensor *v, nt_tensor *p, int back) { // V^T P V, or V P V^T
+    nt_tensor *vt = nti_swap_last(v);
+    return back ? nti_record_matmul(nti_record_matmul(v, p), vt) : nti_record_matmul(nti_record_matmul(vt, p), v);
+}
+static nt_tensor *nti_jvp_eigenvalues(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
+    (void)y;
+    nt_tensor *v = t[1] ? nti_record2(NTI_OP_EIGENVECTORS, nti_eigen_factors(x), x[1]) : NULL;
+    return v ? nti_diagonal(nti_conjugate(v, nti_symmetric(t[1]), 0)) : NULL;
+}
+static nt_tensor *nti_vjp_eigenvalues(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { // V diag(g) V^T
+    (void)y;
+    nt_tensor *v = k ? nti_record2(NTI_OP_EIGENVECTORS, nti_eigen_factors(x), x[1]) : NULL;
+    return v ? nti_record_matmul(nt_mul(v, nt_expand_dims(g, -2)), nti_swap_last(v)) : NULL;
+}
+
+// 1 / (w_j - w_i) beside the diagonal
+static nt_tensor *nti_eigen_gaps(nt_tensor **x) {
+    nt_tensor *w = nti_record2(NTI_OP_EIGENVALUES, x[0], x[1]), *eye = nti_identity_like(x[1]);
+    nt_tensor *gap = nt_add(nt_sub(nt_expand_dims(w, -2), nt_expand_dims(w, -1)), eye);
+    return nt_sub(nt_reciprocal(gap), eye);
+}
+static nt_tensor *nti_jvp_eigenvectors(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
+    return t[1] ? nti_record_matmul(y, nt_mul(nti_eigen_gaps(x), nti_conjugate(y, nti_symmetric(t[1]), 0))) : NULL;
+}
+static nt_tensor *nti_vjp_eigenvectors(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    return k ? nti_symmetric(nti_conjugate(y, nt_mul(nti_eigen_gaps(x), nti_record_matmul(nti_swap_last(y), g)), 1)) : NULL;
+}
+
+// The root S of x: S dS + dS S = dX, so no division by differences of eigenvalues. LYAPUNOV(x, factors, c) solves S z + z S = c.
+static nt_tensor *nti_lyapunov(nt_tensor **x, nt_tensor *c) { return c ? nti_record_ints(NTI_OP_LYAPUNOV, x[0], x[1], c, NULL, 0) : NULL; }
+static nt_tensor *nti_jvp_sym_sqrt(nt_tensor *y, nt_tensor **x, nt_tensor **t) { (void)y; return t[0] ? nti_lyapunov(x, nti_symmetric(t[0])) : NULL; }
+static nt_tensor *nti_vjp_sym_sqrt(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { (void)y; return k ? NULL : nti_symmetric(nti_lyapunov(x, g)); }
+
+static nt_tensor *nti_jvp_lyapunov(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
+    nt_tensor *c = t[2];
+    if (t[0]) {
+        nt_tensor *ds = nti_lyapunov(x, nti_symmetric(t[0])), *moved = nt_add(nti_record_matmul(ds, y), nti_record_matmul(y, ds));
+        c = c ? nt_sub(c, moved) : nt_neg(moved);
+    }
+    return nti_lyapunov(x, c);
+}
+static nt_tensor *nti_vjp_lyapunov(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    nt_tensor *u = k == 1 ? NULL : nti_lyapunov(x, g), *yt = nti_swap_last(y);
+    if (k) return u;
+    return nt_neg(nti_symmetric(nti_lyapunov(x, nt_add(nti_record_matmul(u, yt), nti_record_matmul(yt, u)))));
+}
+
+// With B = Q^T dX R^-1 and W = skew(B) = lower(B) - lower(B)^T: dQ = dX R^-1 - Q (B - W), dR = (B - W) R.
+static nt_tensor *nti_qr_part(int op, nt_tensor **x) { return nti_record2(op, x[0], x[1]); }
+static nt_tensor *nti_skew(nt_tensor *b) {
+    nt_tensor *l = nti_triangle(b, 0, 0);
+    return nt_sub(l, nti_swap_last(l));
+}
+static nt_tensor *nti_over_r(nt_tensor *r, nt_tensor *x, int transpose) { return nti_triangular(r, x, 1, 1, transpose, 0); }
+static nt_tensor *nti_jvp_qr_q(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
+    if (!t[1]) return NULL;
+    nt_tensor *p = nti_over_r(nti_qr_part(NTI_OP_QR_R, x), t[1], 0), *b = nti_record_matmul(nti_swap_last(y), p);
+    return nt_sub(p, nti_record_matmul(y, nt_sub(b, nti_skew(b))));
+}
+static nt_tensor *nti_jvp_qr_r(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
+    if (!t[1]) return NULL;
+    nt_tensor *b = nti_record_matmul(nti_swap_last(nti_qr_part(NTI_OP_QR_Q, x)), nti_over_r(y, t[1], 0));
+    return nti_record_matmul(nt_sub(b, nti_skew(b)), y);
+}
+// skew is the transpose of M -> lower(M - M^T).
+static nt_tensor *nti_skew_transposed(nt_tensor *m) { return nti_triangle(nt_sub(m, nti_swap_last(m)), 0, 0); }
+static nt_tensor *nti_vjp_qr_q(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    if (!k) return NULL;
+    nt_tensor *m = nti_record_matmul(nti_swap_last(y), g), *p = nt_sub(g, nti_record_matmul(y, nt_sub(m, nti_skew_transposed(m))));
+    return nti_over_r(nti_qr_part(NTI_OP_QR_R, x), p, 1);
+}
+static nt_tensor *nti_vjp_qr_r(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    if (!k) return NULL;
+    nt_tensor *m = nti_record_matmul(g, nti_swap_last(y)), *p = nti_record_matmul(nti_qr_part(NTI_OP_QR_Q, x), nt_sub(m, nti_skew_transposed(m)));
+    return nti_over_r(y, p, 1);
+}
+
 // >>samples
 // ---------------------------------------------------------------------------------------------------------------------
 // Only with NTTRAIN_TESTS: valid random operands for every row, which the walk of the table in the tests asks for.
@@ -10290,27 +11333,6 @@ static int nti_sample_row_of(int variant) { return nti_sample_entry(variant, 9, 
 
 // Leaves and generators --------------------------------------------------------------------------------------------------
 
-static nt_tensor *nti_sample_none(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) { // no value outside of a map
-    (void)t, (void)op, (void)dtype, (void)variant, (void)seed;
-    return NULL;
-}
-
-// A map over the rows of one operand, whose body has an operand from outside.
-static nt_tensor *nti_sample_loop(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
-    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
-    int64_t size[3];
-    if (variant > 2 || !nti_is_float(dtype)) return NULL;
-    size[0] = 3, size[1] = variant == 2 ? 0 : 2, size[2] = 4;
-    nt_shape whole = nt_shape_make(3, size), part = nt_shape_make(1, size + 2);
-    nt_tensor *x = nti_sample_between(&s, dtype, &whole, NTI_LOOK, -2, 2), *w = nti_sample_between(&s, dtype, &part, NTI_LOOK, -2, 2);
-    nt_map *m = nt_map_begin(t, 3, NULL);
-    nt_tensor *y = nt_mul(nt_map_slice(m, x), w);
-    if (variant) y = nt_mul(y, nt_cast(nt_map_index(m), dtype));
-    nt_tensor *result = op == NTI_OP_MAP_SUM ? nt_map_sum(m, y) : nt_map_stack(m, y);
-    nt_map_end(m);
-    return result;
-}
-
 static nt_tensor *nti_sample_leaf(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
     nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
     int entry = nti_sample_case_of(variant);
@@ -10398,6 +11420,60 @@ static nt_tensor *nti_sample_matmul(nt_tape *t, int op, nt_dtype dtype, int vari
     y.size[y.rank++] = table[entry].k, y.size[y.rank++] = table[entry].n;
     in[0] = nti_sample_operand(&s, &x, table[entry].look[0]), in[1] = nti_sample_operand(&s, &y, table[entry].look[1]);
     return nti_record(t, op, in, 2, &accumulate, 1, NULL, 0);
+}
+
+// Linear algebra -------------------------------------------------------------------------------------------------------------
+
+// Well conditioned: a multiple of the identity and random numbers; of different multiples, so that eigenvalues are apart.
+static nt_tensor *nti_sample_well(nti_sampler *s, const nt_shape *shape, int look) {
+    nt_tensor *x = nti_sample_between(s, s->dtype, shape, look, -0.4, 0.4);
+    int64_t n = shape->size[shape->rank - 1], m = shape->size[shape->rank - 2], down[2], across[2];
+    if (!x) return NULL;
+    down[0] = m, down[1] = 1, across[0] = 1, across[1] = n;
+    nt_tensor *row = nt_iota(s->t, NT_I32, nt_shape_make(2, down), 0), *column = nt_iota(s->t, NT_I32, nt_shape_make(2, across), 1);
+    nt_tensor *steps = nt_add_scalar(nt_cast(row, s->dtype), n < 70 ? 2 : 0.1 * (double)n);
+    return nt_add(x, nt_select(nt_equal(row, column), steps, nt_scalar(s->t, s->dtype, 0)));
+}
+
+static nt_tensor *nti_sample_linear(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    static const struct { int64_t lead, batch[2], n, m; uint8_t look[2]; } table[] = {
+        { 0, { 0 }, 4, 3, { NTI_LOOK, NTI_LOOK } },
+        { 1, { 2 }, 3, 2, { NTI_LOOK_SWAPPED, NTI_LOOK } },
+        { 0, { 0 }, 1, 1, { NTI_LOOK, NTI_LOOK } },
+        { 0, { 0 }, 5, 1, { NTI_LOOK_STEPPED, NTI_LOOK_SWAPPED } },
+        { 0, { 0 }, 0, 2, { NTI_LOOK, NTI_LOOK } },
+        { 2, { 2, 2 }, 2, 4, { NTI_LOOK_CUT, NTI_LOOK_STEPPED } },
+        { 1, { 0 }, 3, 2, { NTI_LOOK, NTI_LOOK } },
+        { 0, { 0 }, 6, 5, { NTI_LOOK, NTI_LOOK_SWAPPED } },
+        { 1, { 3 }, 1, 2, { NTI_LOOK_SPREAD, NTI_LOOK } },
+        { 0, { 0 }, 3, 7, { NTI_LOOK, NTI_LOOK } },
+        { 0, { 0 }, 150, 270, { NTI_LOOK, NTI_LOOK } },
+        { 1, { 3 }, 70, 5, { NTI_LOOK, NTI_LOOK } },
+    };
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_entry(variant, 10, 0, 2);
+    int64_t kind, i[4] = { 0, 0, 0, 0 };
+    if (entry < 0 || !nti_is_float(dtype)) return NULL;
+    nt_shape a = nt_shape_make((int)table[entry].lead, table[entry].batch), b = a;
+    int64_t n = table[entry].n, m = table[entry].m;
+    if (op == NTI_OP_EIGENVECTORS && variant >= NTI_SAMPLE_LARGE) n = 12; // rounding counts by the norm over the gap
+    int right = op == NTI_OP_TRIANGULAR_SOLVE && (entry & 1), tall = op == NTI_OP_QR || op == NTI_OP_QR_Q || op == NTI_OP_QR_R;
+    a.size[a.rank++] = tall ? n + m : n, a.size[a.rank++] = n, b.size[b.rank++] = right ? m : n, b.size[b.rank++] = op == NTI_OP_LYAPUNOV ? n : right ? n : m;
+    kind = entry % 3;
+    i[0] = right, i[1] = entry >> 1 & 1, i[2] = entry >> 2 & 1, i[3] = entry % 3 == 1;
+    nt_tensor *x = nti_sample_well(&s, &a, table[entry].look[0]), *y = op == NTI_OP_TRIANGULAR_SOLVE || op == NTI_OP_LU_SOLVE || op == NTI_OP_LYAPUNOV ? nti_sample_operand(&s, &b, table[entry].look[1]) : NULL;
+    switch (op) {
+    case NTI_OP_TRIANGULAR_SOLVE: return nti_record_triangular(x, y, i);
+    case NTI_OP_LU_SOLVE: return nti_record_lu_solve(x, nti_record1(NTI_OP_LU, x), y, i[1]);
+    case NTI_OP_DETERMINANT: return nti_determinant(x, nti_record1(NTI_OP_LU, x), kind);
+    case NTI_OP_EIGH: return nti_record_eigh(x, entry & 1);
+    case NTI_OP_EIGENVALUES: return nti_record2(op, nti_record_eigh(x, entry & 1), x);
+    case NTI_OP_EIGENVECTORS: return nti_record2(op, nti_record_eigh(x, 1), x);
+    case NTI_OP_SYM_SQRT: return nti_record2(op, x, nti_record_eigh(x, 1));
+    case NTI_OP_LYAPUNOV: return nti_record_ints(op, x, nti_record_eigh(x, 1), y, NULL, 0);
+    case NTI_OP_QR_Q: case NTI_OP_QR_R: return nti_record2(op, nti_record1(NTI_OP_QR, x), x);
+    default: return nti_record1(op, x);
+    }
 }
 
 // Each entry: images, channels, outputs, spatial axes with size and window of each, then what nt_conv is told.
@@ -10895,14 +11971,13 @@ static nti_walk nti_walk_mark(nt_tape *t, const nt_params *outputs, const nt_par
         if (nti_n(inputs->items[k])->serial < w.lower) w.lower = nti_n(inputs->items[k])->serial;
     for (int k = 0; k < outputs->count; k++) {
         nti_node *n = nti_n(outputs->items[k]);
-        n->mark = w.epoch, n->adjoint = n->pending = NULL;
+        n->mark = w.epoch, n->adjoint = NULL;
     }
     for (nti_node *n = w.to; n && n->serial >= w.lower; n = n->previous) {
         w.from = n;
         if (n->mark != w.epoch) continue;
         for (int k = 0; k < n->inputs; k++)
-            if (n->in[k]->serial >= w.lower && n->in[k]->mark != w.epoch)
-                n->in[k]->mark = w.epoch, n->in[k]->adjoint = n->in[k]->pending = NULL;
+            if (n->in[k]->serial >= w.lower && n->in[k]->mark != w.epoch) n->in[k]->mark = w.epoch, n->in[k]->adjoint = NULL;
     }
     return w;
 }
@@ -10939,28 +12014,6 @@ static nt_tensor *nti_vjp_through(nt_tensor *y, nt_tensor **x, nt_tensor *g, int
     return result;
 }
 
-// Sums what has arrived from inside of a loop over its iterations.
-static void nti_flush_adjoint(nti_node *n) {
-    nt_tensor *g = n->pending ? &n->pending->pub : NULL;
-    for (nt_map *m = n->pending_loop; g && m != n->loop; m = m->parent) g = nt_map_sum(m, g);
-    n->pending = NULL, n->pending_loop = NULL;
-    if (g) n->adjoint = nti_n(nti_sum_of(n->adjoint ? &n->adjoint->pub : NULL, g));
-}
-
-// A part of n's cotangent, from every iteration of `loop`. Parts from one loop are added inside of it: one sum leaves it.
-static void nti_add_adjoint(nti_node *n, nt_tensor *g, nt_map *loop) {
-    if (n->pending && n->pending_loop != loop && loop != n->loop) nti_flush_adjoint(n);
-    nti_node **sum = loop == n->loop ? &n->adjoint : &n->pending;
-    *sum = nti_n(nti_sum_of(*sum ? &(*sum)->pub : NULL, g));
-    if (sum == &n->pending) n->pending_loop = loop;
-}
-
-// The loop that runs the rule's result: n's own; a slice's is the stack of its parts, outside of the map; a result's is inside.
-static nt_map *nti_adjoint_loop(const nti_node *n) {
-    if (n->op == NTI_OP_MAP_SLICE) return n->in[1]->loop->parent;
-    return nti_row_of(n->op)->flags & NTI_LEAVES ? n->in[1]->loop : n->loop;
-}
-
 static int nti_vjp_node(nti_node *n, uint32_t epoch) { // 0 after an error
     const nti_row *row = nti_row_of(n->op);
     nt_tensor *few[NTI_FEW], *c[NTI_FEW], **x = nti_operands(n, few);
@@ -10973,7 +12026,7 @@ static int nti_vjp_node(nti_node *n, uint32_t epoch) { // 0 after an error
         if (in->reach != epoch) continue;
         if (!nti_is_float(in->pub.dtype)) return nti_no_derivative(in); // a storage dtype: no cotangent of it to compute with
         nt_tensor *g = row->vjp ? row->vjp(&n->pub, x, &n->adjoint->pub, k) : c[k];
-        if (g) nti_add_adjoint(in, g, nti_adjoint_loop(n));
+        if (g) in->adjoint = nti_n(nti_sum_of(in->adjoint ? &in->adjoint->pub : NULL, g));
     }
     return !n->pub.tape->sticky;
 }
@@ -10992,14 +12045,12 @@ static void nti_vjp_walk(nt_tape *t, nt_params outputs, nt_params cotangents, nt
         nti_node *n = nti_n(outputs.items[k]);
         if (cotangents.items[k]) n->adjoint = nti_n(nti_sum_of(n->adjoint ? &n->adjoint->pub : NULL, cotangents.items[k]));
     }
-    for (nti_node *n = w.to; n && n->serial >= w.lower && !t->sticky; n = n->previous) {
-        if (n->mark != w.epoch || n->reach != w.epoch || !n->inputs || n->wanted || (nti_row_of(n->op)->flags & NTI_NO_GRADIENT)) continue;
-        nti_flush_adjoint(n);
-        if (n->adjoint && !nti_vjp_node(n, w.epoch)) break;
-    }
+    for (nti_node *n = w.to; n && n->serial >= w.lower && !t->sticky; n = n->previous)
+        if (n->mark == w.epoch && n->reach == w.epoch && n->adjoint && n->inputs && !n->wanted &&
+            !(nti_row_of(n->op)->flags & NTI_NO_GRADIENT))
+            if (!nti_vjp_node(n, w.epoch)) break;
     for (int k = 0; k < inputs.count; k++) {
         nti_node *n = nti_n(inputs.items[k]);
-        if (n->mark == w.epoch) nti_flush_adjoint(n);
         n->wanted = 0, result[k] = n->mark == w.epoch && n->adjoint ? &n->adjoint->pub : NULL;
     }
 }
@@ -11231,34 +12282,22 @@ static int nti_linearize_lists(nt_params params, nt_params params0, nt_params *f
     return 1;
 }
 
-// What nt_linearize and nt_taylor begin with.
-typedef struct nti_expansion {
-    nt_params from, at, along; // parameters, their aliases at params0, the differences
-    nt_params value, result;   // f(params0) on the aliases; room for the results
-} nti_expansion;
-
-static int nti_expand(const char *name, nti_expansion *e, nt_params outputs, nt_params params, nt_params params0) {
-    if (!nti_list_valid(outputs) || !nti_list_valid(params) || !params0.items) return 0;
+NT_API nt_params nt_linearize_many(nt_params outputs, nt_params params, nt_params params0) {
+    static const char name[] = "nt_linearize";
+    nt_params none = nti_list(NULL, 0), list[5]; // what is replaced, its aliases, the tangents; f(params0), the result
+    if (!nti_list_valid(outputs) || !nti_list_valid(params) || !params0.items) return none;
     nt_tape *t = outputs.items[0]->tape;
     if (!nti_derivative_list(t, name, "output", outputs) || !nti_derivative_list(t, name, "parameter", params) ||
         !nti_replacement_list(t, name, "value of params0", params0, params) ||
         !nti_along_list(t, name, "value of params0", params0, params))
-        return 0;
-    e->from = nti_result_list(t, name, params.count), e->at = nti_result_list(t, name, params.count);
-    e->along = nti_result_list(t, name, params.count), e->value = nti_result_list(t, name, outputs.count);
-    e->result = nti_result_list(t, name, outputs.count);
-    if (t->sticky || !nti_linearize_lists(params, params0, &e->from, &e->at, &e->along)) return 0;
-    for (int k = 0; k < outputs.count; k++) e->result.items[k] = NULL;
-    return nti_replay(t, outputs, e->from, e->at, e->value.items);
-}
-
-NT_API nt_params nt_linearize_many(nt_params outputs, nt_params params, nt_params params0) {
-    nti_expansion e;
-    if (!nti_expand("nt_linearize", &e, outputs, params, params0)) return nti_list(NULL, 0);
-    nt_tape *t = outputs.items[0]->tape;
-    if (e.from.count) nti_jvp_walk(t, e.value, e.at, e.along, e.result.items);
-    for (int k = 0; k < outputs.count && !t->sticky; k++) e.result.items[k] = nti_sum_of(e.value.items[k], e.result.items[k]);
-    return t->sticky ? nti_list(NULL, 0) : e.result;
+        return none;
+    for (int k = 0; k < 5; k++) list[k] = nti_result_list(t, name, k < 3 ? params.count : outputs.count);
+    if (!list[4].count || !nti_linearize_lists(params, params0, &list[0], &list[1], &list[2])) return none;
+    if (!nti_replay(t, outputs, list[0], list[1], list[3].items)) return none;
+    for (int k = 0; k < outputs.count; k++) list[4].items[k] = NULL;
+    if (list[0].count) nti_jvp_walk(t, list[3], list[1], list[2], list[4].items);
+    for (int k = 0; k < outputs.count && !t->sticky; k++) list[4].items[k] = nti_sum_of(list[3].items[k], list[4].items[k]);
+    return t->sticky ? none : list[4];
 }
 
 NT_API nt_tensor *nt_linearize(nt_tensor *y, nt_params params, nt_params params0) {
@@ -11267,209 +12306,13 @@ NT_API nt_tensor *nt_linearize(nt_tensor *y, nt_params params, nt_params params0
 }
 
 NT_API nt_params nt_hvp(nt_tensor *y, nt_params params, nt_params tangents) { return nt_jvp(nt_grads(y, params), params, tangents); }
-
-// Taylor series -----------------------------------------------------------------------------------------------------------
-//
-// A jet is the coefficients of a value along params0 + s (params - params0). Coefficient k of a linear row is the row on the
-// coefficients k of its operands; of a product it is the sum over the orders that add up to k. Any other row is expanded once,
-// when order 1 is asked of it: its jvp on stand-ins for the derivatives of its operands is a value y'(s), whose coefficient
-// k - 1 is k times the one wanted. The values of such an expansion have jets as well, one order shorter, so that expansions
-// end. They are put into the list before the row: in sweep k a value of depth m gets its order k - m, and finds what it needs.
-
-enum { NTI_JET_GIVEN, NTI_JET_LINEAR, NTI_JET_DERIVED, NTI_JET_DECOMPOSED };
-
-typedef struct nti_jet {
-    nti_node *node; // the value at params0: coefficient 0
-    struct nti_jet *next;
-    struct nti_jet *root;  // of a row that was expanded: the value that its coefficients come from; NULL: zero
-    struct nti_jet *base;  // a stand-in: for the derivative of this one,
-    int times;             // that many times
-    struct nti_jet *slope; // the stand-in for its own derivative
-    int kind, depth, expanded;
-    nt_tensor *c[1]; // coefficients; NULL: zero
-} nti_jet;
-
-typedef struct nti_series {
-    nt_tape *t;
-    uint32_t epoch; // of nodes that have a jet: in `reach`, the jet is in the place of the adjoint
-    int degree;
-} nti_series;
-
-static nti_jet *nti_jet_of(const nti_series *s, const nti_node *n) { return n->reach == s->epoch ? (nti_jet *)(void *)n->adjoint : NULL; }
-
-static nti_jet *nti_jet_new(const nti_series *s, nti_node *n, int kind, int depth) {
-    nti_jet *j = (nti_jet *)nti_low(s->t, sizeof *j + (size_t)s->degree * sizeof(nt_tensor *));
-    if (!j) {
-        nti_no_room(s->t, "nt_taylor");
-        return NULL;
-    }
-    memset(j, 0, sizeof *j + (size_t)s->degree * sizeof(nt_tensor *));
-    j->node = n, j->kind = kind, j->depth = depth, j->c[0] = &n->pub;
-    n->reach = s->epoch, n->adjoint = (nti_node *)(void *)j;
-    return j;
-}
-
-static nt_tensor *nti_coefficient(nti_jet *j, int order) {
-    if (!j) return NULL;
-    if (!j->base || j->c[order] || !j->base->c[order + j->times]) return j->c[order];
-    double factor = 1;
-    for (int k = 1; k <= j->times; k++) factor *= order + k;
-    return j->c[order] = nt_scale(j->base->c[order + j->times], factor);
-}
-
-// The jet of the derivative of x: the expansion of x, or a stand-in.
-static nti_jet *nti_jet_slope(const nti_series *s, nti_jet *x) {
-    if (x->slope) return x->slope;
-    if (x->kind == NTI_JET_DERIVED && x->root) return x->slope = x->root;
-    nt_tensor *first = nti_coefficient(x, 1), *node = nti_stand_in(first ? first : nt_full_like(&x->node->pub, 0));
-    nti_jet *j = node ? nti_jet_new(s, nti_n(node), NTI_JET_GIVEN, x->depth + 1) : NULL;
-    if (!j) return NULL;
-    j->base = x->base ? x->base : x, j->times = x->times + 1;
-    return x->slope = j;
-}
-
-static int nti_is_marked(const nti_node *n, int k) { return n->inputs > 31 || (nti_row_of(n->op)->linear >> k & 1); }
-
-// Gives n a jet if it depends on the parameters; 0 after an error.
-static int nti_jet_add(const nti_series *s, nti_node *n, int depth, nti_jet ***link) {
-    const nti_row *row = nti_row_of(n->op);
-    int any = 0, linear = row->jvp == nti_jvp_linear || row->jvp == nti_jvp_same, marked = 1;
-    if ((row->flags & NTI_NO_GRADIENT) || !nti_dtypes[n->pub.dtype].floating) return 1;
-    for (int k = 0; k < n->inputs; k++) {
-        if (!nti_jet_of(s, n->in[k])) continue;
-        any = 1, marked = marked && nti_is_marked(n, k);
-    }
-    if (!any) return 1;
-    if (!row->jvp && !row->decompose) return nti_no_derivative(n);
-    int decomposed = row->decompose && (!row->jvp || row->jvp == nti_jvp_partly), known = linear || (marked && row->jvp);
-    nti_jet *j = nti_jet_new(s, n, known ? NTI_JET_LINEAR : decomposed ? NTI_JET_DECOMPOSED : NTI_JET_DERIVED, depth);
-    if (!j) return 0;
-    j->next = **link, **link = j, *link = &j->next;
-    return 1;
-}
-
-// Jets of what was recorded behind `last` and is needed by nodes marked with the epoch, before *link.
-static int nti_jets_add(const nti_series *s, nti_node *last, int depth, nti_jet **link) {
-    for (nti_node *n = s->t->last; n != last; n = n->previous)
-        for (int k = 0; n->mark == s->epoch && k < n->inputs; k++) n->in[k]->mark = s->epoch;
-    for (nti_node *n = last ? last->next : s->t->first; n; n = n->next)
-        if (n->mark == s->epoch && !nti_jet_of(s, n) && !nti_jet_add(s, n, depth, &link)) return 0;
-    return 1;
-}
-
-// Records what the coefficients of j come from, before it in the list.
-static int nti_jet_expand(const nti_series *s, nti_jet *j, nti_jet **link) {
-    nti_node *n = j->node, *last = s->t->last;
-    const nti_row *row = nti_row_of(n->op);
-    nt_tensor *few[NTI_FEW], *along[NTI_FEW], **x = nti_operands(n, few), **t = x && n->inputs > NTI_FEW ? nti_operands(n, along) : along;
-    j->expanded = 1;
-    for (int k = 0; x && t && k < n->inputs; k++) {
-        nti_jet *in = nti_jet_of(s, n->in[k]), *slope = in && j->kind == NTI_JET_DERIVED ? nti_jet_slope(s, in) : NULL;
-        t[k] = slope ? &slope->node->pub : NULL;
-    }
-    if (s->t->sticky) return 0;
-    nt_tensor *root = j->kind == NTI_JET_DERIVED ? row->jvp(&n->pub, x, t) : row->decompose(&n->pub, x);
-    if (!root) return !s->t->sticky;
-    nti_n(root)->mark = s->epoch;
-    if (!nti_jets_add(s, last, j->depth + (j->kind == NTI_JET_DERIVED), link)) return 0;
-    j->root = nti_jet_of(s, nti_n(root));
-    return 1;
-}
-
-// Coefficient `order` of a row that is linear in its marked operands: in all together, or in each alone (a product).
-static nt_tensor *nti_jet_linear(const nti_series *s, nti_jet *j, int order) {
-    nti_node *n = j->node;
-    const nti_row *row = nti_row_of(n->op);
-    nt_tensor *few[NTI_FEW], *along[NTI_FEW], **x = nti_operands(n, few), **t = x && n->inputs > NTI_FEW ? nti_operands(n, along) : along;
-    int at[NTI_FEW], o[NTI_FEW], count = 0, any = 0;
-    if (!x || !t) return NULL;
-    for (int k = 0; k < n->inputs; k++) {
-        nti_jet *in = nti_jet_of(s, n->in[k]);
-        t[k] = nti_coefficient(in, order), any |= t[k] != NULL;
-        if (in && count < NTI_FEW && nti_is_marked(n, k)) at[count++] = k;
-    }
-    if ((row->flags & NTI_JOINT) || count < 2) return any ? row->jvp(&n->pub, x, t) : NULL;
-    nt_tensor *sum = NULL;
-    memset(o, 0, sizeof o);
-    for (int rest = order;;) { // all orders with the sum `order`; the last operand has the rest
-        int zero = 0;
-        for (int k = 0; k < n->inputs; k++) t[k] = NULL;
-        for (int k = 0; k < count; k++) {
-            nt_tensor *c = nti_coefficient(nti_jet_of(s, n->in[at[k]]), k < count - 1 ? o[k] : rest);
-            if (k < count - 1)
-                x[at[k]] = c;
-            else
-                t[at[k]] = c;
-            zero |= !c;
-        }
-        if (!zero) sum = nti_sum_of(sum, row->jvp(&n->pub, x, t));
-        int k = 0;
-        for (; k < count - 1; rest += o[k], o[k++] = 0)
-            if (rest > 0) {
-                o[k]++, rest--;
-                break;
-            }
-        if (k == count - 1) break;
-    }
-    return sum;
-}
-
-static nt_tensor *nti_jet_next(const nti_series *s, nti_jet *j, int order) {
-    if (j->kind == NTI_JET_LINEAR) return nti_jet_linear(s, j, order);
-    if (!j->root) return NULL;
-    if (j->kind == NTI_JET_DECOMPOSED) return nti_coefficient(j->root, order);
-    nt_tensor *c = nti_coefficient(j->root, order - 1);
-    return order == 1 || !c ? c : nt_scale(c, 1.0 / order);
-}
-
-NT_API nt_params nt_taylor_many(nt_params outputs, nt_params params, nt_params params0, int degree) {
-    nti_expansion e;
-    nti_jet *list = NULL;
-    nt_params none = nti_list(NULL, 0);
-    if (!nti_list_valid(outputs)) return none;
-    nt_tape *t = outputs.items[0]->tape;
-    nti_node *last = t->last;
-    if (degree < 0) nti_sticky(t, NT_ERROR_ARGUMENT, "nt_taylor: the degree is %d, it must be 0 or more", degree);
-    if (t->sticky || !nti_expand("nt_taylor", &e, outputs, params, params0)) return none;
-    if (!degree || !e.from.count) return e.value;
-    nti_series s;
-    s.t = t, s.epoch = ++t->epoch, s.degree = degree;
-    for (int k = 0; k < e.at.count; k++) {
-        nti_jet *j = nti_jet_new(&s, nti_n(e.at.items[k]), NTI_JET_GIVEN, 0);
-        if (!j) return none;
-        j->c[1] = e.along.items[k];
-    }
-    for (int k = 0; k < outputs.count; k++) nti_n(e.value.items[k])->mark = s.epoch;
-    if (!nti_jets_add(&s, last, 0, &list)) return none;
-    for (int sweep = 1; sweep <= degree; sweep++)
-        for (nti_jet **link = &list; *link && !t->sticky;) {
-            nti_jet *j = *link;
-            int order = sweep - j->depth;
-            if (order > 0 && j->kind >= NTI_JET_DERIVED && !j->expanded) { // then what was put before it comes first
-                nti_jet_expand(&s, j, link);
-                continue;
-            }
-            if (order > 0) j->c[order] = nti_jet_next(&s, j, order);
-            link = &j->next;
-        }
-    for (int k = 0; k < outputs.count && !t->sticky; k++) {
-        nti_jet *j = nti_jet_of(&s, nti_n(e.value.items[k]));
-        for (int i = 0; i <= degree; i++) e.result.items[k] = nti_sum_of(e.result.items[k], j ? j->c[i] : i ? NULL : e.value.items[k]);
-    }
-    return t->sticky ? none : e.result;
-}
-
-NT_API nt_tensor *nt_taylor(nt_tensor *y, nt_params params, nt_params params0, int degree) {
-    nt_params p = nt_taylor_many(nti_list(&y, 1), params, params0, degree);
-    return p.count ? p.items[0] : NULL;
-}
 // >>compiler
 // ---------------------------------------------------------------------------------------------------------------------
 // From recorded nodes to a graph of values with views, operands and effects, in passes that each do one thing: collect,
 // merge equal values, fold accumulation, see views and insert copies, link instructions. The graph lies in temporaries and
 // is the last that points into nodes. Order, buffers and offsets are in the planner.
 // ---------------------------------------------------------------------------------------------------------------------
-enum { NTI_IN_SCRATCH, NTI_IN_LEAF, NTI_IN_CONSTANT, NTI_IN_OUTER }; // OUTER: of the graph around a loop's
+enum { NTI_IN_SCRATCH, NTI_IN_LEAF, NTI_IN_CONSTANT };
 
 typedef struct nti_value {
     const nti_node *node;    // operation and attributes; a copy has the node that it copies
@@ -11480,18 +12323,14 @@ typedef struct nti_value {
     int32_t first;           // operands are operand[first .. first + inputs)
     int32_t copy;            // row-major copy of this view, or -1
     int32_t producer;        // the value whose instruction makes this one available; -1: there from the start
-    int32_t uses, inputs;
-    int32_t outer;           // of a value from outside of a body: which operand of its loop
-    uint16_t op;
+    int32_t uses;
+    uint16_t op, inputs;
     uint8_t rank, dtype, place; // place of root
     uint8_t instruction;     // 1: there is work to do
     uint8_t output, accumulate, made_copy;
     uint8_t written;         // a leaf that an effect of this program assigns
-    uint8_t checks;          // may stop the run
     nti_plan plan;
 } nti_value;
-
-struct nti_loop;
 
 typedef struct nti_graph {
     nt_tape *tape;
@@ -11505,14 +12344,6 @@ typedef struct nti_graph {
     int32_t *slot;           // instruction of a value, or -1
     int32_t *pre, *pre_start;
     int full;                // a temporary found no room
-    // what stands between recorded nodes and values
-    const nt_map *level;     // the map whose body this is, or NULL
-    struct nti_loop *self;   // of a body: the loop that runs it, a value of the graph `around`
-    const struct nti_graph *around;
-    struct nti_loop *loops;  // loops in this graph, first to last
-    nti_node **external;     // values from outside: leaves, and of a body all that it reads from around it
-    struct nti_item *item;   // nodes and loops in an order in which operands come first
-    int32_t externals, items;
 } nti_graph;
 
 // Temporaries. After a failure all others fail, too: the message names what the first would have needed.
@@ -11536,163 +12367,32 @@ static int nti_graph_rooms(nti_graph *g, const nti_want *want, int n) {
     return p != NULL;
 }
 
-// Pass 1: everything that the targets need, values from outside first, in recording order. Where loops are, what needs their results
-// comes behind them: results of one map that can be computed at the same time share a loop, the others wait for the next one,
-// which computes the body again.
-static int nti_inside(const nti_node *n, const nt_map *level) { return n->op > NTI_OP_VARIABLE && nti_loop_within(n->loop, level); }
-static int nti_is_result(const nti_node *n, const nt_map *level) {
-    return (nti_row_of(n->op)->flags & NTI_LEAVES) && n->loop == level;
-}
-
-typedef struct nti_marked { size_t nodes, operands, externals, results, checks; } nti_marked;
-
-static void nti_mark_one(nti_node *n, uint32_t epoch, const nt_map *level, nti_marked *m) {
-    if (n->mark == epoch) return;
-    n->mark = epoch, m->externals += !nti_inside(n, level);
-}
-
-// Marks what the targets need inside of this level, and what that reads from outside.
-static nti_marked nti_mark_needed(nt_tape *t, uint32_t epoch, const nt_map *level) {
-    nti_marked m = { 0, 0, 0, 0, 0 };
-    for (nti_node *n = t->last; n; n = n->previous) {
-        if (n->mark != epoch || !nti_inside(n, level)) continue;
-        m.nodes++, m.operands += n->inputs, m.results += (size_t)nti_is_result(n, level);
-        m.checks += (nti_row_of(n->op)->flags & NTI_CHECKS) != 0;
-        for (int k = 0; k < n->inputs; k++) nti_mark_one(n->in[k], epoch, level, &m);
-    }
-    return m;
-}
-
-// Lists the marked values from outside: those named as targets, then the others as they are met. They are not marked any more then.
-static void nti_list_external(nti_node *n, uint32_t epoch, const nt_map *level, nti_node **list, int32_t *count) {
-    if (n->mark != epoch || nti_inside(n, level)) return;
-    n->mark = epoch - 1, list[(*count)++] = n;
-}
-
-static int32_t nti_list_externals(nt_tape *t, uint32_t epoch, const nt_map *level, nti_node **list, int32_t count) {
-    for (nti_node *n = t->first; n; n = n->next)
-        for (int k = 0; n->mark == epoch && nti_inside(n, level) && k < n->inputs; k++)
-            nti_list_external(n->in[k], epoch, level, list, &count);
-    return count;
-}
-
-// One pass over a map, as an instruction of the graph around it: its operands are what the body reads from outside, then the results.
-typedef struct nti_loop {
-    struct nti_loop *next;
-    const nt_map *map;
-    nti_node **result, **external;
-    int32_t results, externals, value;
-    int checks;
-    nti_graph body;
-    struct nti_schedule *schedule;
-} nti_loop;
-
-typedef struct nti_item { nti_node *node; nti_loop *loop; } nti_item;
-
-static uint32_t nti_new_epoch(nt_tape *t) { return t->epoch += 2, t->epoch - 1; } // epoch - 1 is never anybody else's: see nti_list_external
-
-// The results of a map that can be computed now, as one loop.
-static nti_loop *nti_loop_new(nti_graph *g, const nt_map *map, uint32_t needed, uint32_t ready) {
-    nt_tape *t = g->tape;
-    nti_loop *loop = (nti_loop *)nti_graph_room(g, 1, sizeof *loop);
-    int32_t results = 0;
-    if (!loop) return NULL;
-    memset(loop, 0, sizeof *loop);
-    loop->map = map;
-    for (nti_node *n = t->first; n; n = n->next) results += n->mark == needed && n->held == ready && n->in[1]->loop == map;
-    loop->result = (nti_node **)nti_graph_room(g, (size_t)results, sizeof *loop->result);
-    if (!loop->result) return NULL;
-    for (nti_node *n = t->first; n; n = n->next)
-        if (n->mark == needed && n->held == ready && n->in[1]->loop == map)
-            n->held = 0, n->reach = ready, loop->result[loop->results++] = n;
-    return loop;
-}
-
-// What the body of a loop reads from outside; the marks of the graph around it are over.
-static int nti_loop_externals(nti_graph *g, nti_loop *loop) {
-    nt_tape *t = g->tape;
-    uint32_t epoch = nti_new_epoch(t);
-    nti_marked m = { 0, 0, 0, 0, 0 };
-    for (int32_t k = 0; k < loop->results; k++) nti_mark_one(loop->result[k]->in[0], epoch, loop->map, &m);
-    m = nti_mark_needed(t, epoch, loop->map);
-    loop->checks = m.checks != 0;
-    loop->external = (nti_node **)nti_graph_room(g, m.externals, sizeof *loop->external);
-    if (!loop->external) return 0;
-    loop->externals = nti_list_externals(t, epoch, loop->map, loop->external, 0);
-    return 1;
-}
-
-// Goes over the marked nodes again and again: those whose operands are there become items; results wait until nothing else moves.
-static int nti_order_items(nti_graph *g, uint32_t needed) {
-    nt_tape *t = g->tape;
-    uint32_t ready = nti_new_epoch(t);
-    for (;;) {
-        const nti_node *first = NULL;
-        for (nti_node *n = t->first; n; n = n->next) {
-            if (n->mark != needed || n->reach == ready || n->held == ready || !nti_inside(n, g->level)) continue;
-            int there = 1;
-            for (int k = 0; k < n->inputs; k++) there &= !nti_inside(n->in[k], g->level) || n->in[k]->reach == ready;
-            if (!there) continue;
-            if (nti_is_result(n, g->level)) { n->held = ready; continue; }
-            n->reach = ready;
-            if (n->loop == g->level) g->item[g->items].loop = NULL, g->item[g->items++].node = n;
-        }
-        for (nti_node *n = t->first; n && !first; n = n->next)
-            if (n->mark == needed && n->held == ready) first = n;
-        if (!first) return 1;
-        nti_loop *loop = nti_loop_new(g, first->in[1]->loop, needed, ready), **end = &g->loops;
-        if (!loop) return 0;
-        while (*end) end = &(*end)->next;
-        *end = loop;
-        g->item[g->items].node = NULL, g->item[g->items++].loop = loop;
-    }
-}
-
-// The targets of a program, or the results of the loop whose body the graph is, as nodes.
-static nti_node *nti_graph_target(const nti_graph *g, const nt_params *outputs, const nt_params *effects, int32_t k) {
-    if (g->self) return g->self->result[k]->in[0];
-    return nti_n(k < outputs->count ? outputs->items[k] : effects->items[k - outputs->count]);
-}
-
+// Pass 1: everything that the targets need, leaves first, in recording order.
 static int nti_pass_collect(nti_graph *g, const nt_params *outputs, const nt_params *effects) {
     nt_tape *t = g->tape;
-    uint32_t epoch = nti_new_epoch(t);
-    nti_marked named = { 0, 0, 0, 0, 0 };
-    g->outputs = g->self ? 0 : outputs->count, g->targets = g->self ? g->self->results : outputs->count + effects->count;
-    for (int32_t k = 0; k < g->targets; k++) nti_mark_one(nti_graph_target(g, outputs, effects, k), epoch, g->level, &named);
-    if (g->self) nti_mark_one(nti_n(g->level->index), epoch, g->level, &named); // a stack is written at it
-    nti_marked m = nti_mark_needed(t, epoch, g->level);
-    m.externals += named.externals;
-    size_t most = m.nodes + m.results;
-    const nti_want want[] = { { &g->external, m.externals, sizeof *g->external }, { &g->item, most, sizeof *g->item } };
-    if (most > INT32_MAX / 8 || m.operands > INT32_MAX / 8 || !nti_graph_rooms(g, want, 2)) return 0;
-    if (!g->self)
-        for (int32_t k = 0; k < g->targets; k++)
-            nti_list_external(nti_graph_target(g, outputs, effects, k), epoch, g->level, g->external, &g->externals);
-    if (g->self) { // as the loop lists them: external k is operand k of the loop
-        memcpy(g->external, g->self->external, (size_t)g->self->externals * sizeof *g->external), g->externals = g->self->externals;
-    } else g->externals = nti_list_externals(t, epoch, g->level, g->external, g->externals);
-    if (!m.results) {
-        for (nti_node *n = t->first; n; n = n->next)
-            if (n->mark == epoch && n->loop == g->level) g->item[g->items].loop = NULL, g->item[g->items++].node = n;
-    } else if (!nti_order_items(g, epoch)) return 0;
-    size_t count = (size_t)g->externals, operands = 0;
-    for (int32_t k = 0; k < g->items; k++) {
-        if (g->item[k].node) count++, operands += g->item[k].node->inputs;
-        else if (!nti_loop_externals(g, g->item[k].loop)) return 0;
-        else
-            count += 1 + 2 * (size_t)g->item[k].loop->results,
-                operands += (size_t)(g->item[k].loop->externals + 3 * g->item[k].loop->results);
+    uint32_t epoch = ++t->epoch;
+    size_t count = 0, operands = 0;
+    for (int k = 0; k < outputs->count + effects->count; k++)
+        nti_n(k < outputs->count ? outputs->items[k] : effects->items[k - outputs->count])->mark = epoch;
+    // leaves are not in the chain: they are counted where they are first met
+    for (int k = 0; k < outputs->count; k++)
+        if (nti_n(outputs->items[k])->op <= NTI_OP_VARIABLE && nti_n(outputs->items[k])->index != -2)
+            count++, nti_n(outputs->items[k])->index = -2;
+    for (nti_node *n = t->last; n; n = n->previous) {
+        if (n->mark != epoch) continue;
+        count++, operands += n->inputs;
+        for (int k = 0; k < n->inputs; k++)
+            if (n->in[k]->mark != epoch) n->in[k]->mark = epoch, count += n->in[k]->op <= NTI_OP_VARIABLE;
     }
-    if (g->self) count += (size_t)g->targets * 2, operands += (size_t)g->targets * 3;
+    for (int k = 0; k < outputs->count; k++) nti_n(outputs->items[k])->index = -1;
     // room for a copy of each value that is an operand or an output, and for the operands of accumulations once more
-    size_t copies = operands + (size_t)g->outputs, capacity = count + (copies < count ? copies : count);
+    size_t copies = operands + (size_t)outputs->count, capacity = count + (copies < count ? copies : count);
     if (capacity > INT32_MAX / 4) return 0;
-    g->capacity = (int32_t)capacity, g->operand_capacity = (int32_t)(3 * operands + (size_t)g->targets);
-    const nti_want room[] = { { &g->value, capacity, sizeof *g->value },
+    g->capacity = (int32_t)capacity, g->operand_capacity = (int32_t)(3 * operands + (size_t)(outputs->count + effects->count));
+    const nti_want want[] = { { &g->value, capacity, sizeof *g->value },
                               { &g->operand, (size_t)g->operand_capacity, sizeof *g->operand },
-                              { &g->target, (size_t)g->targets, sizeof *g->target } };
-    return nti_graph_rooms(g, room, 3);
+                              { &g->target, (size_t)(outputs->count + effects->count), sizeof *g->target } };
+    return nti_graph_rooms(g, want, 3);
 }
 
 static int32_t nti_graph_add(nti_graph *g, const nti_node *n) {
@@ -11700,58 +12400,28 @@ static int32_t nti_graph_add(nti_graph *g, const nti_node *n) {
     memset(v, 0, sizeof *v);
     v->node = n, v->shape = n->pub.shape, v->rank = (uint8_t)n->pub.rank, v->dtype = (uint8_t)n->pub.dtype, v->op = n->op;
     v->root = g->count, v->copy = v->producer = -1, v->first = g->operands, v->inputs = n->inputs;
-    v->checks = (nti_row_of(n->op)->flags & NTI_CHECKS) != 0;
     return g->count++;
 }
 
-static void nti_graph_add_operand(nti_graph *g, int32_t i) { g->operand[g->operands++] = i; }
-
-// The results as they start, the loop, the results as they are: views of the former that the loop makes available.
-static void nti_graph_add_loop(nti_graph *g, nti_loop *loop) {
-    int32_t start = g->count;
-    for (int32_t k = 0; k < loop->results; k++) {
-        nti_value *v = &g->value[nti_graph_add(g, loop->result[k])];
-        v->op = NTI_OP_MAP_START, v->inputs = 0;
-    }
-    loop->value = nti_graph_add(g, loop->result[0]);
-    nti_value *v = &g->value[loop->value];
-    v->op = NTI_OP_MAP_LOOP, v->rank = 0, v->dtype = NT_BOOL, v->inputs = loop->externals + loop->results;
-    v->checks = (uint8_t)loop->checks;
-    for (int32_t k = 0; k < loop->externals; k++) nti_graph_add_operand(g, loop->external[k]->index);
-    for (int32_t k = 0; k < loop->results; k++) nti_graph_add_operand(g, start + k);
-    for (int32_t k = 0; k < loop->results; k++) {
-        loop->result[k]->index = nti_graph_add(g, loop->result[k]);
-        nti_graph_add_operand(g, start + k), nti_graph_add_operand(g, loop->value);
-    }
-}
-
-// In a body: the writes into the results, which lie outside.
-static void nti_graph_add_writes(nti_graph *g) {
-    const nti_loop *loop = g->self;
-    for (int32_t k = 0; k < loop->results; k++) {
-        int sum = loop->result[k]->op == NTI_OP_MAP_SUM;
-        int32_t to = nti_graph_add(g, loop->result[k]);
-        g->value[to].op = NTI_OP_MAP_OUTER, g->value[to].inputs = 0, g->value[to].outer = loop->externals + k;
-        g->target[k] = nti_graph_add(g, loop->result[k]);
-        g->value[g->target[k]].op = sum ? NTI_OP_MAP_ADD : NTI_OP_MAP_WRITE, g->value[g->target[k]].inputs = sum ? 2 : 3;
-        nti_graph_add_operand(g, to), nti_graph_add_operand(g, loop->result[k]->in[0]->index);
-        if (!sum) nti_graph_add_operand(g, nti_n(loop->map->index)->index);
-    }
+static void nti_graph_add_leaf(nti_graph *g, nti_node *n, uint32_t epoch) {
+    if (n->op <= NTI_OP_VARIABLE && n->mark == epoch) n->index = nti_graph_add(g, n), n->mark = epoch - 1;
 }
 
 static void nti_pass_fill(nti_graph *g, const nt_params *outputs, const nt_params *effects) {
-    for (int32_t k = 0; k < g->externals; k++) {
-        g->external[k]->index = nti_graph_add(g, g->external[k]);
-        if (g->self) g->value[k].op = NTI_OP_MAP_OUTER, g->value[k].inputs = 0, g->value[k].checks = 0, g->value[k].outer = k;
-    }
-    for (int32_t k = 0; k < g->items; k++) {
-        nti_node *n = g->item[k].node;
-        if (!n) { nti_graph_add_loop(g, g->item[k].loop); continue; }
+    nt_tape *t = g->tape;
+    uint32_t epoch = t->epoch;
+    t->epoch++; // the mark epoch - 1 of nti_graph_add_leaf is never anybody else's
+    for (int k = 0; k < outputs->count; k++) nti_graph_add_leaf(g, nti_n(outputs->items[k]), epoch);
+    for (nti_node *n = t->first; n; n = n->next)
+        for (int k = 0; n->mark == epoch && k < n->inputs; k++) nti_graph_add_leaf(g, n->in[k], epoch);
+    for (nti_node *n = t->first; n; n = n->next) {
+        if (n->mark != epoch) continue;
         n->index = nti_graph_add(g, n);
-        for (int j = 0; j < n->inputs; j++) nti_graph_add_operand(g, n->in[j]->index);
+        for (int k = 0; k < n->inputs; k++) g->operand[g->operands++] = n->in[k]->index;
     }
-    if (g->self) nti_graph_add_writes(g);
-    for (int32_t k = 0; !g->self && k < g->targets; k++) g->target[k] = nti_graph_target(g, outputs, effects, k)->index;
+    g->outputs = outputs->count, g->targets = outputs->count + effects->count;
+    for (int k = 0; k < outputs->count; k++) g->target[k] = nti_n(outputs->items[k])->index;
+    for (int k = 0; k < effects->count; k++) g->target[outputs->count + k] = nti_n(effects->items[k])->index;
 }
 
 // Pass 2: equal operations on equal operands are one value.
@@ -11800,7 +12470,7 @@ static int nti_pass_merge(nti_graph *g) {
         nti_value *v = &g->value[i];
         same[i] = i;
         for (int k = 0; k < v->inputs; k++) g->operand[v->first + k] = nti_same_value(g, same, g->operand[v->first + k]);
-        if (v->op <= NTI_OP_VARIABLE || (nti_row_of(v->op)->flags & (NTI_EFFECT | NTI_ALONE))) continue;
+        if (v->op <= NTI_OP_VARIABLE || (nti_row_of(v->op)->flags & NTI_EFFECT)) continue;
         size_t at = (size_t)nti_value_hash(g, v) & (size - 1);
         while (table[at] >= 0 && !nti_value_equal(g, &g->value[table[at]], v)) at = (at + 1) & (size - 1);
         if (table[at] < 0) table[at] = i;
@@ -11817,7 +12487,7 @@ static int nti_pass_merge(nti_graph *g) {
 static void nti_pass_accumulate(nti_graph *g) {
     for (int k = g->outputs; k < g->targets; k++) {
         nti_value *v = &g->value[g->target[k]];
-        if (v->op != NTI_OP_MAP_ADD && (v->op != NTI_OP_ACCUMULATE || v->node->i[0])) continue;
+        if (v->op != NTI_OP_ACCUMULATE || v->node->i[0]) continue;
         int32_t at = g->operand[v->first + 1];
         nti_value *p = &g->value[at];
         while (p->op == NTI_OP_RESHAPE && p->uses == 1) p = &g->value[g->operand[p->first]];
@@ -11830,7 +12500,7 @@ static void nti_pass_accumulate(nti_graph *g) {
         for (int j = 0; j < count; j++) g->operand[g->operands++] = g->operand[p->first + j];
         g->operand[g->operands++] = target; // behind the operands proper: the variable that is written
         v->node = p->node, v->op = p->op, v->shape = p->shape, v->rank = p->rank;
-        v->first = first, v->inputs = count, v->accumulate = 1;
+        v->first = first, v->inputs = (uint16_t)count, v->accumulate = 1;
     }
 }
 
@@ -11859,16 +12529,11 @@ static int32_t nti_graph_copy(nti_graph *g, int32_t i) {
     nti_value *v = &g->value[c];
     *v = g->value[i];
     v->root = v->producer = c, v->offset = 0, v->first = g->operands, v->inputs = 1, v->op = NTI_OP_RESHAPE, v->copy = -1;
-    v->place = NTI_IN_SCRATCH, v->instruction = v->made_copy = 1, v->output = 0, v->accumulate = 0, v->uses = 1, v->checks = 0;
+    v->place = NTI_IN_SCRATCH, v->instruction = v->made_copy = 1, v->output = 0, v->accumulate = 0, v->uses = 1;
     g->operand[g->operands++] = i;
     if (!nti_graph_strides(g, v)) return -1;
     g->value[i].copy = c;
     return c;
-}
-
-// What a value from outside of a body is in the graph around.
-static const nti_value *nti_around(const nti_graph *g, const nti_value *v) {
-    return &g->around->value[g->around->operand[g->around->value[g->self->value].first + v->outer]];
 }
 
 // Pass 4: where each value lies: a leaf, a buffer of its own, or a view; copies where an operation cannot read a view.
@@ -11877,8 +12542,7 @@ static int nti_pass_view(nti_graph *g, int32_t i) {
     const nti_row *row = nti_row_of(v->op);
     if (!nti_graph_strides(g, v)) return 0;
     if (row->flags & NTI_LEAF_ROW) {
-        v->place = v->op <= NTI_OP_VARIABLE ? NTI_IN_LEAF : v->op == NTI_OP_MAP_OUTER ? NTI_IN_OUTER : NTI_IN_CONSTANT;
-        if (v->place == NTI_IN_OUTER) memcpy(v->stride, nti_around(g, v)->stride, v->rank * sizeof *v->stride);
+        v->place = v->op <= NTI_OP_VARIABLE ? NTI_IN_LEAF : NTI_IN_CONSTANT;
         if (v->op == NTI_OP_FULL) memset(v->stride, 0, v->rank * sizeof *v->stride);
         return 1;
     }
@@ -11893,13 +12557,12 @@ static int nti_pass_view(nti_graph *g, int32_t i) {
         }
         v->root = x->root, v->offset = x->offset + offset, v->place = x->place, v->producer = x->producer;
         if (row->flags & NTI_CHECKS) v->instruction = 1, v->producer = i;
-        if (row->flags & NTI_LEAVES) v->producer = g->operand[v->first + 1]; // the loop
         return 1;
     }
     v->instruction = 1, v->producer = i;
     if (nti_is_effect(v)) {
         nti_value *target = &g->value[g->operand[v->first + (v->accumulate ? v->inputs : 0)]];
-        v->root = target->root, v->place = target->place;
+        v->root = target->root, v->place = NTI_IN_LEAF;
     }
     return 1;
 }
@@ -11963,7 +12626,7 @@ static void nti_edges(nti_graph *g, const int32_t *writer, int32_t barrier, int3
                 nti_edge(count, pre, g->pre_start, k, writer[x->root]);
         }
         if (barrier < 0) continue;
-        if (v->checks) nti_edge(count, pre, g->pre_start, k, barrier);
+        if (nti_row_of(v->op)->flags & NTI_CHECKS) nti_edge(count, pre, g->pre_start, k, barrier);
         if (nti_is_effect(v)) nti_edge(count, pre, g->pre_start, barrier, k);
     }
 }
@@ -11982,10 +12645,10 @@ static int nti_pass_link(nti_graph *g) {
         const nti_value *v = &g->value[i];
         g->slot[i] = writer[i] = -1;
         if (!v->instruction) continue;
-        checks += v->checks, effects += nti_is_effect(v);
+        checks += (nti_row_of(v->op)->flags & NTI_CHECKS) != 0, effects += nti_is_effect(v);
         g->slot[i] = g->works, g->work[g->works++] = i;
     }
-    if (checks && effects && !g->self) barrier = g->works, g->work[g->works++] = -1;
+    if (checks && effects) barrier = g->works, g->work[g->works++] = -1;
     for (int32_t k = 0; k < g->works; k++) {
         if (g->work[k] < 0) continue;
         const nti_value *v = &g->value[g->work[k]];
@@ -12015,16 +12678,10 @@ static void nti_call_of(const nti_graph *g, const nti_value *v, nti_call *c, nti
 
 static int nti_accumulate_attribute(int op) { return op == NTI_OP_SUM ? 2 : 0; }
 
-static int nti_plan_body(nti_graph *g, int32_t i); // in the planner
-
 static int nti_pass_plans(nti_graph *g) { // phases, tiles and scratch of every instruction
     for (int32_t k = 0; k < g->works; k++) {
         if (g->work[k] < 0) continue;
         nti_value *v = &g->value[g->work[k]];
-        if (v->op == NTI_OP_MAP_LOOP) {
-            if (!nti_plan_body(g, g->work[k])) return 0;
-            continue;
-        }
         nti_call c;
         nti_view few[NTI_FEW], *in = v->inputs <= NTI_FEW ? few : (nti_view *)nti_graph_room(g, v->inputs, sizeof *in);
         if (!in) return 0;
@@ -12057,7 +12714,6 @@ typedef struct nti_buffer { size_t bytes, offset; int32_t birth, death; } nti_bu
 typedef struct nti_schedule {
     int32_t *order;               // instruction at each position
     int32_t *position;            // of each instruction
-    int32_t *number;              // of the program's instruction at each position, filled when it is written
     nti_buffer *buffer;
     int32_t buffers;
     int32_t *buffer_of;           // of each value with a buffer of its own, else -1
@@ -12069,8 +12725,7 @@ typedef struct nti_schedule {
 
 static size_t nti_value_bytes(const nti_value *v) { return (size_t)nti_count(v->rank, v->shape) * nt_dtype_size((nt_dtype)v->dtype); }
 static int nti_owns_buffer(const nti_value *v) {
-    return v->instruction && v->place == NTI_IN_SCRATCH && !nti_is_effect(v) && v->op != NTI_OP_MAP_LOOP &&
-           !((nti_row_of(v->op)->flags & NTI_CHECKS) && !v->made_copy);
+    return v->instruction && v->place == NTI_IN_SCRATCH && !nti_is_effect(v) && !((nti_row_of(v->op)->flags & NTI_CHECKS) && !v->made_copy);
 }
 
 static size_t nti_scratch_bytes(const nti_graph *g, const nti_value *v) {
@@ -12422,10 +13077,8 @@ static int nti_order_search(nti_graph *g, nti_order_room *r, int32_t *order, int
 static int nti_pass_order(nti_graph *g, nti_schedule *s) {
     nti_order_room r;
     size_t n = (size_t)g->works;
-    const nti_want want[] = { { &s->order, n, sizeof *s->order }, { &s->position, n, sizeof *s->position },
-                              { &s->number, n + 1, sizeof *s->number } };
-    if (!nti_graph_rooms(g, want, 3)) return 0;
-    memset(s->number, 0, (n + 1) * sizeof *s->number);
+    const nti_want want[] = { { &s->order, n, sizeof *s->order }, { &s->position, n, sizeof *s->position } };
+    if (!nti_graph_rooms(g, want, 2)) return 0;
     size_t low = g->tape->low.used;
     int32_t *other = (int32_t *)nti_graph_room(g, n, sizeof *other);
     if (!other || !nti_order_prepare(g, &r) || !nti_order_search(g, &r, s->order, other)) return 0;
@@ -12679,35 +13332,6 @@ static int nti_pass_offsets(nti_graph *g, nti_schedule *s) {
     s->peak = s->buffers ? top : 0;
     return nti_pass_holders(g, s);
 }
-
-// All passes over a graph. 0: no memory for temporaries.
-static int nti_plan_graph(nti_graph *g, nti_schedule *s, const nt_params *outputs, const nt_params *effects) {
-    if (!nti_pass_collect(g, outputs, effects)) return 0;
-    nti_pass_fill(g, outputs, effects);
-    if (!nti_pass_merge(g)) return 0;
-    nti_pass_accumulate(g);
-    return nti_pass_views(g) && nti_pass_link(g) && nti_pass_plans(g) && nti_pass_order(g, s) && nti_pass_buffers(g, s) && nti_pass_offsets(g, s);
-}
-
-static nti_loop *nti_loop_of(const nti_graph *g, int32_t i) {
-    nti_loop *loop = g->loops;
-    while (loop->value != i) loop = loop->next;
-    return loop;
-}
-
-// The body of a loop is a graph of its own, planned by itself: its peak is the loop's scratch. As deep as maps nest.
-static int nti_plan_body(nti_graph *g, int32_t i) {
-    nti_loop *loop = nti_loop_of(g, i);
-    nti_graph *body = &loop->body;
-    body->tape = g->tape, body->level = loop->map, body->self = loop, body->around = g;
-    loop->schedule = (nti_schedule *)nti_graph_room(g, 1, sizeof *loop->schedule);
-    if (!loop->schedule) return 0;
-    memset(loop->schedule, 0, sizeof *loop->schedule);
-    if (!nti_plan_graph(body, loop->schedule, NULL, NULL)) { g->full = 1; return 0; }
-    memset(&g->value[i].plan, 0, sizeof g->value[i].plan);
-    g->value[i].plan.shared = loop->schedule->peak;
-    return 1;
-}
 // >>programs
 // ---------------------------------------------------------------------------------------------------------------------
 // Instructions: the plan written down in one object at the high end that never points into nodes. Where a value lies is a
@@ -12719,15 +13343,13 @@ typedef struct nti_ref { // an operand's memory: bytes from the scratch, a leaf'
     uint8_t place;
 } nti_ref;
 
-typedef struct nti_instruction { // with count > 0: the start of a loop that ends before instruction `end`
+typedef struct nti_instruction {
     nti_call call;
     nti_eval_fn eval;
     nti_ref out, *in;
     size_t shared, workers; // offsets in scratch
     const char *name;       // of the operation; of an index or loss that is checked
     double flops;
-    int64_t count;
-    int32_t end;
     uint16_t op;
     uint8_t effect;
 } nti_instruction;
@@ -12739,8 +13361,6 @@ typedef struct nti_output { nti_ref ref; size_t bytes; nt_dtype dtype; nt_shape 
 typedef struct nti_cursor { // where a run stands: the next tile of a phase of an instruction
     int32_t instruction, phase;
     int64_t tile;
-    int32_t loops, start[NTI_MAX_LOOPS]; // the loops that it is in, and where their bodies start
-    int64_t turn[NTI_MAX_LOOPS];         // their iterations
 } nti_cursor;
 
 struct nt_program {
@@ -12787,26 +13407,14 @@ static const char *nti_carve_string(nti_carve *c, const char *s) {
     return p;
 }
 
-typedef struct nti_site { // a planned graph and where its scratch begins
-    const nti_graph *g;
-    const nti_schedule *s;
-    const size_t *constant_at;  // of the whole program
-    const struct nti_site *around;
-    size_t base;
-} nti_site;
-
-static nti_ref nti_ref_of(const nti_site *a, int32_t i) {
-    size_t offset = 0;
-    const nti_value *v = &a->g->value[i];
-    for (; v->place == NTI_IN_OUTER; a = a->around) {
-        offset += (size_t)v->offset * nt_dtype_size((nt_dtype)v->dtype);
-        v = nti_around(a->g, &a->g->value[v->root]);
-    }
+static nti_ref nti_ref_of(const nti_graph *g, const nti_schedule *s, const size_t *constant_at, int32_t i) {
+    const nti_value *v = &g->value[i];
     nti_ref r = { 0, NULL, v->place };
-    r.offset = offset + (size_t)v->offset * nt_dtype_size((nt_dtype)v->dtype);
-    if (v->place == NTI_IN_LEAF) r.leaf = (nti_node *)(uintptr_t)a->g->value[v->root].node;
-    else if (v->place == NTI_IN_CONSTANT) r.offset += a->constant_at[v->root];
-    else r.offset += a->base + a->s->buffer[a->s->buffer_of[v->root]].offset;
+    size_t size = nt_dtype_size((nt_dtype)v->dtype);
+    r.offset = (size_t)v->offset * size;
+    if (v->place == NTI_IN_LEAF) r.leaf = (nti_node *)(uintptr_t)g->value[v->root].node;
+    else if (v->place == NTI_IN_CONSTANT) r.offset += constant_at[v->root];
+    else r.offset += s->buffer[s->buffer_of[v->root]].offset;
     return r;
 }
 
@@ -12818,18 +13426,14 @@ static void nti_emit_view(nti_carve *c, nti_view *view, const nti_value *v) {
     view->data = NULL, view->shape = p, view->stride = p + v->rank, view->dtype = v->dtype, view->rank = v->rank;
 }
 
-static size_t nti_scratch_at(const nti_schedule *s, int32_t work) {
-    return s->scratch_of[work] < 0 ? 0 : s->buffer[s->scratch_of[work]].offset;
-}
-
-static void nti_emit_instruction(nti_carve *c, const nti_site *a, nt_program *p, nti_instruction *to, int32_t work) {
-    const nti_graph *g = a->g;
+static void nti_emit_instruction(nti_carve *c, const nti_graph *g, const nti_schedule *s, const size_t *constant_at, nt_program *p,
+                                 nti_instruction *to, int32_t work) {
     const nti_value *v = &g->value[g->work[work]];
     const nti_node *n = v->node;
     const nti_row *row = nti_row_of(v->op);
     int ni = v->made_copy ? 0 : n->ni, nd = v->made_copy ? 0 : n->nd;
-    nti_view *in = (nti_view *)nti_carve_take(c, (size_t)v->inputs * sizeof *in, NTI_CARVE_ALIGN), none;
-    nti_ref *refs = (nti_ref *)nti_carve_take(c, (size_t)v->inputs * sizeof *refs, NTI_CARVE_ALIGN);
+    nti_view *in = (nti_view *)nti_carve_take(c, v->inputs * sizeof *in, NTI_CARVE_ALIGN), none;
+    nti_ref *refs = (nti_ref *)nti_carve_take(c, v->inputs * sizeof *refs, NTI_CARVE_ALIGN);
     int64_t *ai = (int64_t *)nti_carve_take(c, (size_t)ni * sizeof *ai, NTI_CARVE_ALIGN);
     double *ad = (double *)nti_carve_take(c, (size_t)nd * sizeof *ad, NTI_CARVE_ALIGN);
     nti_view *out = to ? &to->call.out : &none;
@@ -12843,39 +13447,16 @@ static void nti_emit_instruction(nti_carve *c, const nti_site *a, nt_program *p,
     to->call.isa = g->tape->isa, to->call.op = v->op, to->call.in = in, to->call.inputs = v->inputs, to->call.i = ai, to->call.d = ad,
     to->call.plan = v->plan, to->call.program = p;
     to->eval = v->made_copy ? nti_eval_copy : row->eval;
-    to->name = row->flags & NTI_CHECKS ? name : row->name, to->op = v->op, to->effect = (uint8_t)(nti_is_effect(v) && v->place == NTI_IN_LEAF), to->in = refs;
+    to->name = row->flags & NTI_CHECKS ? name : row->name, to->op = v->op, to->effect = (uint8_t)nti_is_effect(v), to->in = refs;
     to->flops = v->made_copy || (row->flags & NTI_CHEAP) ? 0 : row->cost ? row->cost(n) : (double)nti_count(v->rank, v->shape);
-    for (int k = 0; k < v->inputs; k++) refs[k] = nti_ref_of(a, g->operand[v->first + k]);
-    to->out = nti_ref_of(a, g->work[work]);
-    to->shared = a->base + nti_scratch_at(a->s, work);
+    for (int k = 0; k < v->inputs; k++) refs[k] = nti_ref_of(g, s, constant_at, g->operand[v->first + k]);
+    to->out = nti_ref_of(g, s, constant_at, g->work[work]);
+    to->shared = s->scratch_of[work] < 0 ? 0 : s->buffer[s->scratch_of[work]].offset;
     to->workers = to->shared + nti_round_up(v->plan.shared, NTI_ALIGN);
 }
 
-// The instructions of a graph, those of a loop behind its start. Counts them, or writes them from list[at] on. As deep as maps nest.
-static int32_t nti_emit_graph(nti_carve *c, const nti_site *a, nt_program *p, nti_instruction *list, int32_t at, double *flops) {
-    for (int32_t k = 0; k < a->g->works; k++) {
-        int32_t work = a->s->order[k], i = a->g->work[work];
-        a->s->number[k] = at; // the barrier has the number of what follows
-        if (i < 0) continue;
-        if (a->g->value[i].op != NTI_OP_MAP_LOOP) {
-            nti_emit_instruction(c, a, p, list ? &list[at] : NULL, work);
-            if (list) *flops += list[at].flops;
-            at++;
-            continue;
-        }
-        const nti_loop *loop = nti_loop_of(a->g, i);
-        nti_site inside = { &loop->body, loop->schedule, a->constant_at, a, a->base + nti_scratch_at(a->s, work) };
-        nti_instruction *start = list ? &list[at] : NULL;
-        double once = 0;
-        at = nti_emit_graph(c, &inside, p, list, at + 1, &once);
-        *flops += once * (double)loop->map->count;
-        if (!start) continue;
-        start->name = nti_row_of(NTI_OP_MAP_LOOP)->name, start->op = NTI_OP_MAP_LOOP;
-        start->count = loop->map->count, start->end = at;
-    }
-    a->s->number[a->g->works] = at;
-    return at;
-}
+// Instructions are numbered without the barrier, which does nothing.
+static int nti_instruction_at(const nti_schedule *s, int32_t position) { return position - (position > s->barrier); }
 
 static int nti_at_peak(const nti_graph *g, const nti_schedule *s,
                        int32_t i) { // value i holds its buffer at the peak: made last of those that share it
@@ -12913,7 +13494,7 @@ static void nti_emit_report(nti_carve *c, const nti_graph *g, const nti_schedule
         nt_report_value *e = &list[n++];
         e->operation = v->made_copy ? "copy" : nti_row_of(v->op)->name, e->name = name, e->dtype = (nt_dtype)v->dtype,
         e->shape = nt_shape_make(v->rank, v->shape);
-        e->bytes = b->bytes, e->born = s->number[s->position[g->slot[i]]], e->last_use = s->number[b->death],
+        e->bytes = b->bytes, e->born = nti_instruction_at(s, s->position[g->slot[i]]), e->last_use = nti_instruction_at(s, b->death),
         e->last_user = "output";
         if (b->death < g->works && g->work[s->order[b->death]] >= 0)
             e->last_user = nti_row_of(g->value[g->work[s->order[b->death]]].op)->name;
@@ -12934,18 +13515,15 @@ static void nti_emit_constant(char *to, const nti_value *v) {
 
 // Writes the program, or measures it when c->base is NULL; the two cannot drift apart.
 static nt_program *nti_emit(nti_carve *c, const nti_graph *g, const nti_schedule *s, size_t *constant_at) {
-    int32_t leaves = 0;
+    int32_t works = 0, leaves = 0;
     size_t constants = 0, persistent = 0;
-    nti_carve none = { NULL, 0 };
-    const nti_site site = { g, s, constant_at, NULL, 0 };
-    double flops = 0;
+    for (int32_t k = 0; k < g->works; k++) works += g->work[k] >= 0;
     for (int32_t i = 0; i < g->count; i++) {
         const nti_value *v = &g->value[i];
         if (v->uses && v->place == NTI_IN_LEAF && v->op <= NTI_OP_VARIABLE) leaves++, persistent += nti_value_bytes(v);
         if (!v->uses || v->root != i || v->place != NTI_IN_CONSTANT) continue;
         constant_at[i] = constants, constants += nti_round_up(nti_constant_bytes(v), NTI_ALIGN);
     }
-    int32_t works = nti_emit_graph(&none, &site, NULL, NULL, 0, &flops);
     nt_program *p = (nt_program *)nti_carve_take(c, sizeof *p, NTI_ALIGN);
     char *constant = (char *)nti_carve_take(c, constants, NTI_ALIGN);
     nti_instruction *list = (nti_instruction *)nti_carve_take(c, (size_t)works * sizeof *list, NTI_CARVE_ALIGN);
@@ -12954,13 +13532,19 @@ static nt_program *nti_emit(nti_carve *c, const nti_graph *g, const nti_schedule
     nt_report_info report;
     memset(&report, 0, sizeof report);
     nti_emit_report(c, g, s, &report);
-    nti_emit_graph(c, &site, p, list, 0, &report.flops);
-    report.peak_instruction = s->number[s->peak_position];
+    works = 0;
+    for (int32_t k = 0; k < g->works; k++) {
+        if (g->work[s->order[k]] < 0) continue;
+        if (k <= s->peak_position) report.peak_instruction = works;
+        nti_emit_instruction(c, g, s, constant_at, p, list ? &list[works] : NULL, s->order[k]);
+        if (list) report.flops += list[works].flops;
+        works++;
+    }
     for (int k = 0; k < g->outputs; k++) {
         const nti_value *v = &g->value[g->target[k]];
         const char *name = nti_carve_string(c, v->node->pub.name);
         if (!output) continue;
-        output[k].ref = nti_ref_of(&site, g->target[k]), output[k].bytes = nti_value_bytes(v),
+        output[k].ref = nti_ref_of(g, s, constant_at, g->target[k]), output[k].bytes = nti_value_bytes(v),
         output[k].dtype = (nt_dtype)v->dtype;
         output[k].shape = nt_shape_make(v->rank, v->shape), output[k].name = name;
     }
@@ -13072,8 +13656,13 @@ static nt_program *nti_compile_place(nti_graph *g, nti_schedule *s, const nti_co
     return NULL;
 }
 
-static int nti_compile_passes(nti_graph *g, nti_schedule *s, const nti_compile_job *job) {
-    return nti_plan_graph(g, s, &job->outputs, &job->effects);
+static int nti_compile_passes(nti_graph *g, nti_schedule *s, const nti_compile_job *job) { // 0: no memory for temporaries
+    if (!nti_pass_collect(g, &job->outputs, &job->effects)) return 0;
+    nti_pass_fill(g, &job->outputs, &job->effects);
+    if (!nti_pass_merge(g)) return 0;
+    nti_pass_accumulate(g);
+    return nti_pass_views(g) && nti_pass_link(g) && nti_pass_plans(g) && nti_pass_order(g, s) && nti_pass_buffers(g, s) &&
+           nti_pass_offsets(g, s);
 }
 
 static nt_program *nti_compile(nt_tape *t, const nti_compile_job *job) {
@@ -13116,9 +13705,6 @@ static int nti_compile_valid(nt_tape *t, const char *name, nt_params list, const
         else if (nti_n(x)->dead)
             nti_fail(t, NT_ERROR_STATE, "%s: use after rewind: %s %d, %v, was recorded after the mark, or before nt_forget_nodes", name,
                      what, k, x);
-        else if (nti_n(x)->loop)
-            nti_fail(t, NT_ERROR_STATE, "%s: %s %d, %v, belongs to the body of a map; nt_map_sum, nt_map_mean and nt_map_stack bring it out",
-                     name, what, k, x);
         else continue;
         return 0;
     }
@@ -13259,24 +13845,7 @@ static void nti_run_tile(void *arg, int64_t index, int worker) {
 
 static int64_t nti_plan_count(const nti_plan *p, int phase) { return p->phases ? p->tiles[phase % p->phases] : 0; }
 
-static int64_t nti_loop_at(const nt_program *p, int64_t depth) { return p->at.turn[depth]; }
-
-static void nti_loop_begin(nt_program *p) {
-    nti_cursor *at = &p->at;
-    at->turn[at->loops] = 0, at->start[at->loops++] = ++at->instruction;
-}
-
-// The next instruction: behind the last of a body, its first, until all iterations are done.
-static void nti_next_instruction(nt_program *p) {
-    nti_cursor *at = &p->at;
-    at->phase = 0, at->tile = 0, at->instruction++;
-    while (at->loops) {
-        const nti_instruction *loop = &p->instruction[at->start[at->loops - 1] - 1];
-        if (loop->end != at->instruction) return;
-        if (++at->turn[at->loops - 1] < loop->count) { at->instruction = at->start[at->loops - 1]; return; }
-        at->loops--;
-    }
-}
+static void nti_next_instruction(nt_program *p) { p->at.phase = 0, p->at.tile = 0, p->at.instruction++; }
 
 // The cursor behind `count` tiles: the next tile, phase or instruction.
 static void nti_advance(nt_program *p, int64_t count) {
@@ -13348,7 +13917,7 @@ static int nti_cancelled(const nt_program *run) { return run->cancel.asked && !r
 static int nti_time_is_up(const nti_slice *s) { return s->once || (s->clock.seconds && !(s->clock.seconds(s->clock.user) < s->until)); }
 
 static void nti_run_rewind(nt_program *p) { // to the first tile
-    p->at.instruction = p->at.phase = p->at.loops = 0, p->at.tile = 0;
+    p->at.instruction = p->at.phase = 0, p->at.tile = 0;
     p->failed = NULL, p->ran = 0, p->owner->last = p;
 }
 
@@ -13357,7 +13926,6 @@ static nt_status nti_run_on(nt_program *p, const nti_slice *s) {
     while (p->at.instruction < p->instructions) {
         nti_instruction *n = &p->instruction[p->at.instruction];
         if (s->looks && nti_cancelled(s->run)) return NT_CANCELLED;
-        if (n->count) { nti_loop_begin(p); continue; }
         if (!p->at.phase && !p->at.tile && !nti_instruction_begin(p, n)) { nti_next_instruction(p); continue; }
         if (n->effect) s->run->assigned = 1;
         nti_advance(p, nti_run_group(p, n, s->looks));

@@ -146,6 +146,13 @@ static nt_tensor *op_matmul(op_run *r, const op_args *a) {
     return nt_matmul(swap_last(a->x[0], int_key(r, a, "ta", 0)), swap_last(a->x[1], int_key(r, a, "tb", 0)));
 }
 
+static nt_tensor *op_triangular_solve(op_run *r, const op_args *a) {
+    nt_triangular_desc d;
+    memset(&d, 0, sizeof d);
+    d.right = !int_key(r, a, "left", 1), d.upper = !int_key(r, a, "lower", 1), d.transpose = int_key(r, a, "ta", 0), d.unit = int_key(r, a, "unit", 0);
+    return nt_triangular_solve(a->x[0], a->x[1], &d);
+}
+
 static nt_tensor *op_dense(op_run *r, const op_args *a) {
     (void)r;
     return nt_dense(a->x[0], a->x[1], a->x[2]);
@@ -635,6 +642,8 @@ static const op_word words[] = {
     UNARY(sign, AS_GIVEN), UNARY(neg, AS_GIVEN), UNARY(floor, FLOATS), UNARY(ceil, FLOATS), UNARY(round, FLOATS), UNARY(trunc, FLOATS),
     UNARY(square, AS_GIVEN), UNARY(reciprocal, FLOATS), UNARY(is_finite, FLOATS), UNARY(is_nan, FLOATS), UNARY(logical_not, BOOLS),
     UNARY(stop_gradient, AS_GIVEN),
+    UNARY(cholesky, FLOATS), UNARY(eigvalsh, FLOATS), UNARY(logdet_spd, FLOATS), UNARY(sym_sqrt, FLOATS), UNARY(inv, FLOATS), UNARY(det, FLOATS),
+    BINARY(solve, solve, PROMOTED_FLOATS), BINARY(solve_spd, solve_spd, PROMOTED_FLOATS), GENERAL(triangular_solve, 2, 2),
     BINARY(add, add, PROMOTED), BINARY(sub, sub, PROMOTED), BINARY(mul, mul, PROMOTED), BINARY(div, div, PROMOTED_FLOATS),
     BINARY(pow, pow, PROMOTED_FLOATS), BINARY(max2, maximum, PROMOTED), BINARY(min2, minimum, PROMOTED), BINARY(atan2, atan2, PROMOTED_FLOATS),
     BINARY(rem, rem, PROMOTED), BINARY(mod, mod, PROMOTED), BINARY(hypot, hypot, PROMOTED_FLOATS), BINARY(logaddexp, logaddexp, PROMOTED_FLOATS),
@@ -655,8 +664,7 @@ static const op_word words[] = {
 
 // Words of the step "all operations and transforms".
 static const char *const later[] = {
-    "cumsum", "cumprod", "cummax", "cumlogsumexp", "sort", "argsort", "top_k", "cholesky", "eigvalsh", "solve_spd", "logdet_spd", "sym_sqrt",
-    "triangular_solve", "solve", "inv", "det"
+    "cumsum", "cumprod", "cummax", "cumlogsumexp", "sort", "argsort", "top_k"
 };
 
 static const op_word *find_word(gd_case *c, const char *word) {

@@ -9,8 +9,8 @@ typedef struct draw {            // one way of deriving the keys
     int on_tape;
 } draw;
 
-// Words of later steps (permutations need a sort, orthogonal a QR decomposition).
-static const char *const later[] = { "permutation", "orthogonal" };
+// Words of later steps (permutations need a sort).
+static const char *const later[] = { "permutation" };
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Keys
@@ -193,7 +193,8 @@ static const struct { const char *word; draw_fn fn; } distributions[] = {
 static const struct { const char *word; nt_initializer kind; } initializers[] = {
     { "lecun_normal", NT_LECUN_NORMAL }, { "lecun_uniform", NT_LECUN_UNIFORM }, { "he_normal", NT_HE_NORMAL }, { "he_uniform", NT_HE_UNIFORM },
     { "glorot_normal", NT_GLOROT_NORMAL }, { "glorot_uniform", NT_GLOROT_UNIFORM }, { "variance_scaling", NT_VARIANCE_SCALING },
-    { "init_normal", NT_INIT_NORMAL }, { "init_uniform", NT_INIT_UNIFORM }, { "init_truncated_normal", NT_INIT_TRUNCATED_NORMAL }
+    { "init_normal", NT_INIT_NORMAL }, { "init_uniform", NT_INIT_UNIFORM }, { "init_truncated_normal", NT_INIT_TRUNCATED_NORMAL },
+    { "orthogonal", NT_ORTHOGONAL }
 };
 
 // The position of a key's value in a list of names.
