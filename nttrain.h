@@ -576,6 +576,33 @@ NT_API nt_tensor *nt_substitute(nt_tensor *y, nt_params from, nt_params to);
 // derivative at params0 needs and nothing of the tangents. Outputs and calls with the same params0 share f(params0).
 NT_API nt_tensor *nt_linearize(nt_tensor *y, nt_params params, nt_params params0);
 NT_API nt_params nt_linearize_many(nt_params outputs, nt_params params, nt_params params0); // count 0 on an error
+// The Taylor polynomial of that degree around params0, at params: 0 gives f(params0), 1 is nt_linearize. What it takes grows as the
+// square or the cube of the degree, as the operations are. Where y has a kink it is the polynomial of the piece that params0 lie in.
+NT_API nt_tensor *nt_taylor(nt_tensor *y, nt_params params, nt_params params0, int degree);
+NT_API nt_params nt_taylor_many(nt_params outputs, nt_params params, nt_params params0, int degree); // count 0 on an error
+
+// Loops. A body is recorded once, between nt_map_begin and nt_map_end, and run `count` times, one chunk after the other: memory does
+// not depend on the count. What depends on the index is the body's; what does not is computed once, before the loop. Results of
+// sum, mean and stack are outside of it. Derivatives of a loop are loops; gradients of what the body reads from outside (weights,
+// encoder outputs) are summed as it goes, and where a cotangent is known beforehand (sums, means) the forward and the backward pass are
+// one loop. Maps nest. Errors: a value of the body used outside or together with an unfinished result of the same map, an nt_assign
+// in a body, maps that are not nested.
+//
+//     nt_map *m = nt_map_begin(t, 16, NULL);
+//     nt_tensor *noise = nt_normal(nt_fold_in(key, nt_map_index(m)), NT_F32, nt_shape_of(mu));
+//     nt_tensor *mean = nt_map_mean(m, decode(nt_add(mu, nt_mul(sigma, noise))));
+//     nt_map_end(m);
+typedef struct nt_map nt_map; // lives with the recorded nodes
+typedef struct nt_map_desc {
+    int64_t chunk; // iterations computed together, as by nt_vmap over the index; 0: 1; cut to count. Speed for memory: results agree to rounding
+} nt_map_desc;
+NT_API nt_map *nt_map_begin(nt_tape *t, int64_t count, const nt_map_desc *desc); // count >= 1, at most 2^31 - 1; up to 8 deep
+NT_API nt_tensor *nt_map_index(nt_map *m);               // i32 scalar: 0 .. count - 1
+NT_API nt_tensor *nt_map_slice(nt_map *m, nt_tensor *x); // x (count, ...): the part of this iteration
+NT_API nt_tensor *nt_map_sum(nt_map *m, nt_tensor *y);   // shape of y; f32, f64, i32, u32
+NT_API nt_tensor *nt_map_mean(nt_map *m, nt_tensor *y);  // f32 and f64
+NT_API nt_tensor *nt_map_stack(nt_map *m, nt_tensor *y); // (count, shape of y), any dtype
+NT_API void nt_map_end(nt_map *m);
 
 // >>programs
 // ---------------------------------------------------------------------------------------------------------------------
@@ -1049,6 +1076,7 @@ struct nt_tape {
     size_t temporary;            // bytes of the low end that are the compiler's
     uint32_t epoch;              // of marks in nodes
     int sticky;                  // a recording error stands
+    struct nt_map *open;         // the innermost map whose body is being recorded
     nt_status status, latest;    // of the message; of the newest error, reported or not
     char message[NT_MESSAGE_SIZE];
 };
@@ -1279,6 +1307,11 @@ typedef struct nti_node {
     struct nti_node *adjoint;     // autodiff: cotangent or tangent of this node (valid where `mark` is the current epoch)
     uint64_t serial;
     uint32_t mark, reach;         // epochs: needed by the outputs; depends on the inputs
+    struct nt_map *loop;          // the innermost map whose index it depends on: it belongs to the body of that map
+    struct nt_map *after;         // an open map of whose results it depends on
+    uint32_t held;                // epoch: a result that could be computed, but waits for others
+    struct nti_node *pending;     // autodiff: a cotangent from inside of `pending_loop`, not summed over its iterations yet
+    struct nt_map *pending_loop;
     int32_t index;                // compiler: position in the graph
     uint16_t op, inputs, ni, nd;
     uint8_t frozen, dead, wanted; // wanted: an input of the derivative that is being recorded
@@ -1289,6 +1322,23 @@ typedef struct nti_node {
     uint64_t storage_serial;      // of the object that holds the storage: a rewind may end it
     uint64_t name_serial;         // when it was named: a rewind may end the name before the value
 } nti_node;
+
+// A loop. Its nodes are those that depend on its index, whenever they were recorded.
+#define NTI_MAX_LOOPS 8 // deep
+struct nt_map {
+    nt_tape *tape;
+    nt_map *parent;   // the map in whose body it was begun, or NULL
+    nt_tensor *index;
+    uint64_t serial;
+    int64_t count, chunk;
+    int depth, open;
+};
+
+// 1 if a value that belongs to `loop` depends on the index of m, too: m is it, or around it.
+static int nti_loop_within(const nt_map *loop, const nt_map *m) {
+    while (loop && loop != m) loop = loop->parent;
+    return loop == m;
+}
 
 static nti_node *nti_n(const nt_tensor *x) { return (nti_node *)(uintptr_t)x; }
 
@@ -1382,6 +1432,7 @@ NT_API nt_marker nt_mark(nt_tape *t) {
 
 // Nodes newer than `serial` leave the chain. In debug builds they stay readable, marked dead.
 static void nti_drop_nodes(nt_tape *t, uint64_t serial) {
+    while (t->open && t->open->serial > serial) t->open = t->open->parent;
     while (t->last && t->last->serial > serial) t->last->dead = 1, t->last = t->last->previous;
     if (t->last) t->last->next = NULL;
     else t->first = NULL;
@@ -1479,7 +1530,9 @@ enum { // flags of a row
     NTI_ACCUMULATES = 512, // can add into its output: attribute 0 set to 1 by the compiler
     NTI_INTEGER = 1024,   // takes integers too
     NTI_BOOLEAN = 2048,   // takes bool
-    NTI_CHEAP = 4096      // no arithmetic worth counting
+    NTI_CHEAP = 4096,     // no arithmetic worth counting
+    NTI_ALONE = 8192,     // equal ones are not one value
+    NTI_LEAVES = 16384    // a result of the map whose index is operand 1: outside of its body
 };
 
 typedef struct nti_row {
@@ -1540,6 +1593,29 @@ static void nti_chain(nt_tape *t, nti_node *n) {
     t->last = n;
 }
 
+// The loop that a node on these operands belongs to: the innermost of theirs. 0 after an error.
+static int nti_loop_join(nti_node *n) {
+    if (nti_row_of(n->op)->flags & NTI_LEAVES) { n->loop = n->in[1]->loop->parent; return 1; }
+    for (int k = 0; k < n->inputs; k++) {
+        nt_map *loop = n->in[k]->loop;
+        if (nti_loop_within(loop, n->loop)) n->loop = loop;
+        else if (!nti_loop_within(n->loop, loop))
+            return nti_wrong(n, NT_ERROR_STATE, "operand %d belongs to the body of another map; maps are nested where one begins in the "
+                             "body of the other, else reduce one with nt_map_sum, nt_map_mean or nt_map_stack first", k);
+    }
+    for (int k = 0; k < n->inputs; k++) {
+        nt_map *after = n->in[k]->after;
+        if (!after || !after->open) continue;
+        if (n->loop && nti_loop_within(n->loop, after))
+            return nti_wrong(n, NT_ERROR_STATE, "operand %d needs the result of a map that has not ended, in the body of the same map; "
+                             "end it and use the result in another map", k);
+        n->after = after;
+    }
+    if (n->loop && (nti_row_of(n->op)->flags & NTI_EFFECT))
+        return nti_wrong(n, NT_ERROR_STATE, "an assignment in the body of a map; assign a result of it");
+    return 1;
+}
+
 static nt_tensor *nti_record_memory(nt_tape *t, int op) {
     nti_no_room(t, nti_row_of(op)->name);
     return NULL;
@@ -1566,7 +1642,7 @@ static nt_tensor *nti_record(nt_tape *t, int op, nt_tensor *const *in, int input
     nt_shape shape;
     nt_dtype dtype = NT_F32;
     memset(&shape, 0, sizeof shape);
-    if (!nti_row_of(op)->infer(&head, &shape, &dtype)) return NULL;
+    if (!nti_row_of(op)->infer(&head, &shape, &dtype) || !nti_loop_join(&head)) return NULL;
     if (!nti_shape_valid(&shape, dtype)) {
         nti_wrong(&head, NT_ERROR_SHAPE, "the result %s%S has too many elements or axes", nt_dtype_name(dtype), &shape);
         return NULL;
@@ -8238,6 +8314,71 @@ static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *wo
     void *m = c->i[0] & 1 ? nti_flat_at(&c->in[next++], first) : NULL, *v = c->i[0] & 2 ? nti_flat_at(&c->in[next], first) : NULL;
     c->isa->update[c->out.dtype == NT_F64]->update(&u, nti_flat_at(&c->out, first), nti_flat_at(&c->in[1], first), m, v, n);
 }
+// Loops: the index of this iteration, the part of an operand that it selects, and results, which are filled iteration after iteration.
+static int64_t nti_loop_at(const nt_program *p, int64_t depth);
+
+static void nti_eval_map_index(const nti_call *c, int phase, int64_t tile, void *worker) { // attributes: serial, count, depth
+    (void)phase, (void)tile, (void)worker;
+    *(int32_t *)c->out.data = (int32_t)nti_loop_at(c->program, c->i[2]);
+}
+
+// The element of `whole` at the iteration's index, as a view.
+static nti_view nti_view_part(const nti_view *whole, const nti_view *index) {
+    nti_view part = *whole;
+    part.rank--, part.shape++, part.stride++;
+    if (part.data)
+        part.data = (char *)whole->data + *(const int32_t *)index->data * whole->stride[0] * (int64_t)nt_dtype_size((nt_dtype)whole->dtype);
+    return part;
+}
+
+static void nti_plan_map_slice(const nti_call *c, nti_plan *p) {
+    nti_call copy = *c;
+    nti_view part = nti_view_part(&c->in[0], &c->in[1]);
+    copy.in = &part, copy.inputs = 1;
+    nti_plan_copy(&copy, p);
+}
+
+static void nti_eval_map_slice(const nti_call *c, int phase, int64_t tile, void *worker) {
+    nti_call copy = *c;
+    nti_view part = nti_view_part(&c->in[0], &c->in[1]);
+    copy.in = &part, copy.inputs = 1;
+    nti_eval_copy(&copy, phase, tile, worker);
+}
+
+static void nti_plan_map_start(const nti_call *c, nti_plan *p) { nti_plan_flat(c, p); }
+
+static void nti_eval_map_start(const nti_call *c, int phase, int64_t tile, void *worker) {
+    size_t first, n = nti_flat_range(c, tile, &first);
+    (void)phase, (void)worker;
+    memset(nti_flat_at(&c->out, first), 0, n * nt_dtype_size((nt_dtype)c->out.dtype));
+}
+
+static void nti_eval_map_add(const nti_call *c, int phase, int64_t tile, void *worker) { // in[0] is the result itself
+    size_t first, n = nti_flat_range(c, tile, &first);
+    const void *in[2];
+    nt_dtype dtype = (nt_dtype)c->out.dtype;
+    (void)phase, (void)worker;
+    in[0] = nti_flat_at(&c->out, first), in[1] = nti_flat_at(&c->in[1], first);
+    nti_map_fn add = nti_is_float(dtype) ? c->isa->math[dtype == NT_F64]->map[NTI_MAP_ADD] : nti_integer_map(dtype, NTI_MAP_ADD);
+    add(nti_flat_at(&c->out, first), in, n, NULL);
+}
+
+static void nti_map_write_views(const nti_call *c, nti_call *copy) { // operands: the result, the value, the index
+    *copy = *c;
+    copy->out = nti_view_part(&c->out, &c->in[2]), copy->in = c->in + 1, copy->inputs = 1;
+}
+
+static void nti_plan_map_write(const nti_call *c, nti_plan *p) {
+    nti_call copy;
+    nti_map_write_views(c, &copy);
+    nti_plan_copy(&copy, p);
+}
+
+static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void *worker) {
+    nti_call copy;
+    nti_map_write_views(c, &copy);
+    nti_eval_copy(&copy, phase, tile, worker);
+}
 // >>rows
 // ---------------------------------------------------------------------------------------------------------------------
 // The operations. One row each in NTI_ROWS; the functions that a row names stand below it, in the order of the rows:
@@ -8444,6 +8585,18 @@ static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *wo
     X(SPLIT, "nt_split", 1, NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_split, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_key) \
     X(RANDOM, "nt_random", 1, NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_random, nti_cost_random, NULL, NULL, NULL, NULL, \
       NULL, nti_sample_random) \
+    X(MAP_INDEX, "nt_map_index", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_map_index, NULL, nti_plan_single, nti_eval_map_index, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
+    X(MAP_SLICE, "nt_map_slice", 2, NTI_STRIDED | NTI_CHEAP, 1, -1, -2, 2, nti_infer_map_slice, NULL, nti_plan_map_slice, nti_eval_map_slice, NULL, NULL, \
+      nti_jvp_linear, nti_vjp_map_slice, nti_vmap_map_slice, NULL, nti_sample_none) \
+    X(MAP_SUM, "nt_map_sum", 2, NTI_LEAVES | NTI_VIEW | NTI_STRIDED | NTI_INTEGER, 1, -1, -2, 2, nti_infer_map_sum, nti_view_same, NULL, NULL, NULL, NULL, nti_jvp_map_result, nti_vjp_map_sum, \
+      nti_vmap_map_sum, NULL, nti_sample_loop) \
+    X(MAP_STACK, "nt_map_stack", 2, NTI_LEAVES | NTI_VIEW | NTI_STRIDED | NTI_CHEAP, 1, -1, -2, 2, nti_infer_map_stack, nti_view_same, NULL, NULL, NULL, NULL, nti_jvp_map_result, \
+      nti_vjp_map_stack, nti_vmap_map_stack, NULL, nti_sample_loop) \
+    X(MAP_OUTER, "value outside of the map", 0, NTI_LEAF_ROW | NTI_ALONE, 0, -1, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
+    X(MAP_START, "nt_map result", 0, NTI_ALONE | NTI_CHEAP, 0, -1, 0, 0, NULL, NULL, nti_plan_map_start, nti_eval_map_start, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
+    X(MAP_LOOP, "nt_map body", -1, NTI_ALONE | NTI_STRIDED, 0, -1, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
+    X(MAP_ADD, "nt_map_sum", 2, NTI_EFFECT, 0, -1, 0, 0, NULL, NULL, nti_plan_flat, nti_eval_map_add, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
+    X(MAP_WRITE, "nt_map_stack", 3, NTI_EFFECT | NTI_STRIDED | NTI_CHEAP, 0, -1, 0, 0, NULL, NULL, nti_plan_map_write, nti_eval_map_write, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
     X(ASSIGN, "nt_assign", 2, NTI_EFFECT | NTI_STRIDED | NTI_INTEGER | NTI_BOOLEAN | NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_assign, NULL, \
       nti_plan_assign, nti_eval_assign, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_effect) \
     X(ACCUMULATE, "accumulate", 2, NTI_EFFECT | NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_assign, NULL, nti_plan_accumulate, \
@@ -10324,6 +10477,118 @@ NT_API nt_status nt_initialize(nt_key_value key, const nt_init_desc *desc, nt_dt
     nti_initialize(&isa, &r, key, &shape, dtype, 0, n, data);
     return NT_OK;
 }
+// Loops -----------------------------------------------------------------------------------------------------------------
+
+static int nti_infer_map_index(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    (void)n, (void)shape;
+    *dtype = NT_I32;
+    return 1;
+}
+
+static int nti_infer_map_slice(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    const nt_tensor *x = &n->in[0]->pub;
+    long long count = (long long)n->in[1]->i[1];
+    if (!x->rank || x->shape[0] != count) return nti_wrong(n, NT_ERROR_SHAPE, "the first axis is not %lld, the count of the map", count);
+    *shape = nt_shape_make(x->rank - 1, x->shape + 1), *dtype = x->dtype;
+    return 1;
+}
+
+// The operand of a result belongs to the body itself: not to that of a map inside of it.
+static int nti_infer_map_sum(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    *shape = nt_shape_of(&n->in[0]->pub), *dtype = n->in[0]->pub.dtype;
+    if (n->in[0]->loop != n->in[1]->loop) return nti_wrong(n, NT_ERROR_STATE, "the value belongs to the body of a map inside of this one");
+    return *dtype != NT_BOOL ? nti_dtype_allowed(n, *dtype) : nti_wrong(n, NT_ERROR_DTYPE, "not defined for bool; nt_cast it");
+}
+
+static int nti_infer_map_stack(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    const nt_tensor *y = &n->in[0]->pub;
+    *dtype = y->dtype, shape->rank = y->rank + 1, shape->size[0] = n->in[1]->i[1];
+    if (n->in[0]->loop != n->in[1]->loop) return nti_wrong(n, NT_ERROR_STATE, "the value belongs to the body of a map inside of this one");
+    for (int k = 0; k < y->rank && k + 1 < NT_MAX_RANK; k++) shape->size[k + 1] = y->shape[k];
+    return 1;
+}
+
+// The index of a map that has just begun.
+static nt_tensor *nti_map_index(nt_map *m) {
+    int64_t i[3];
+    i[0] = (int64_t)m->serial, i[1] = m->count, i[2] = m->depth;
+    nt_tensor *x = nti_record(m->tape, NTI_OP_MAP_INDEX, NULL, 0, i, 3, NULL, 0);
+    if (x) nti_n(x)->loop = m;
+    return x;
+}
+
+NT_API nt_map *nt_map_begin(nt_tape *t, int64_t count, const nt_map_desc *desc) {
+    if (!t || t->sticky) return NULL;
+    int depth = t->open ? t->open->depth + 1 : 0;
+    int64_t chunk = desc && desc->chunk ? desc->chunk : 1;
+    if (count < 1 || count > INT32_MAX || chunk < 1) {
+        nti_sticky(t, NT_ERROR_ARGUMENT, "nt_map_begin: the count is %lld and the chunk %lld; both are at least 1, the count below 2^31",
+                   (long long)count, (long long)chunk);
+        return NULL;
+    }
+    if (depth >= NTI_MAX_LOOPS) {
+        nti_sticky(t, NT_ERROR_ARGUMENT, "nt_map_begin: maps nest at most %d deep", NTI_MAX_LOOPS);
+        return NULL;
+    }
+    nt_map *m = (nt_map *)nti_low(t, sizeof *m);
+    if (!m) { nti_no_room(t, "nt_map_begin"); return NULL; }
+    memset(m, 0, sizeof *m);
+    m->tape = t, m->count = count, m->chunk = chunk < count ? chunk : count, m->depth = depth, m->parent = t->open, m->open = 1;
+    m->serial = ++t->serial, m->index = nti_map_index(m);
+    if (!m->index) return NULL;
+    t->open = m;
+    return m;
+}
+
+NT_API void nt_map_end(nt_map *m) {
+    if (!m || m->tape->sticky || !m->open) return;
+    if (m->tape->open != m) {
+        nti_sticky(m->tape, NT_ERROR_STATE, "nt_map_end: a map that was begun in this one has not ended");
+        return;
+    }
+    m->open = 0, m->tape->open = m->parent;
+}
+
+NT_API nt_tensor *nt_map_index(nt_map *m) { return m ? m->index : NULL; }
+
+NT_API nt_tensor *nt_map_slice(nt_map *m, nt_tensor *x) {
+    if (!m || !nti_alive(x)) return NULL;
+    if (!nti_loop_within(nti_n(x)->loop, m)) return nti_record2(NTI_OP_MAP_SLICE, x, m->index);
+    if (!x->rank || x->shape[0] != m->count) return nti_record2(NTI_OP_MAP_SLICE, x, m->index); // the error is worded there
+    return nt_gather(x, m->index, 0); // x changes with the index itself
+}
+
+// A result of m: the row's `after` stands while the map is open.
+static nt_tensor *nti_map_result(int op, nt_map *m, nt_tensor *y) {
+    nt_tensor *r = nti_record2(op, y, m->index);
+    if (r && m->open) nti_n(r)->after = m;
+    return r;
+}
+
+NT_API nt_tensor *nt_map_sum(nt_map *m, nt_tensor *y) {
+    if (!m || !nti_alive(y)) return NULL;
+    if (!nti_loop_within(nti_n(y)->loop, m)) return nt_scale(y, (double)m->count); // the same in every iteration
+    return nti_map_result(NTI_OP_MAP_SUM, m, y);
+}
+
+NT_API nt_tensor *nt_map_mean(nt_map *m, nt_tensor *y) {
+    if (!m || !nti_alive(y)) return NULL;
+    if (!nti_is_float(y->dtype)) {
+        nti_sticky(m->tape, NT_ERROR_DTYPE, "nt_map_mean: %v; a mean is defined for f32 and f64", y);
+        return NULL;
+    }
+    return nti_loop_within(nti_n(y)->loop, m) ? nt_scale(nt_map_sum(m, y), 1.0 / (double)m->count) : y;
+}
+
+NT_API nt_tensor *nt_map_stack(nt_map *m, nt_tensor *y) {
+    if (!m || !nti_alive(y)) return NULL;
+    if (nti_loop_within(nti_n(y)->loop, m)) return nti_map_result(NTI_OP_MAP_STACK, m, y);
+    nt_shape shape = nt_shape_of(y);
+    for (int a = shape.rank++; a > 0; a--)
+        if (a < NT_MAX_RANK) shape.size[a] = shape.size[a - 1];
+    shape.size[0] = m->count;
+    return nt_broadcast(y, shape);
+}
 // >>rules
 // ---------------------------------------------------------------------------------------------------------------------
 // Derivatives, written in public operations, so that they can be differentiated again. A NULL tangent is zero; a NULL
@@ -10433,7 +10698,7 @@ NTI_PARTIAL(abs) { NTI_IGNORE; return nti_where(nt_greater_equal(x[0], nti_zero_
 NTI_PARTIAL(square) { NTI_IGNORE; return nt_scale(x[0], 2); }
 NTI_PARTIAL(reciprocal) { NTI_IGNORE; return nt_neg(nt_square(y)); }
 NTI_PARTIAL(sqrt) { NTI_IGNORE; return nt_scale(nt_reciprocal(y), 0.5); }
-NTI_PARTIAL(rsqrt) { NTI_IGNORE; return nt_scale(nt_div(y, x[0]), -0.5); }
+NTI_PARTIAL(rsqrt) { NTI_IGNORE; return nt_scale(nt_mul(y, nt_square(y)), -0.5); } // of y alone, whose derivatives are polynomials in y
 NTI_PARTIAL(cbrt) { NTI_IGNORE; return nt_scale(nt_pow_scalar(y, -2), 1.0 / 3); }
 NTI_PARTIAL(exp) { NTI_IGNORE; return y; }
 NTI_PARTIAL(exp2) { NTI_IGNORE; return nt_scale(y, 0.69314718055994530942); }
@@ -10528,7 +10793,11 @@ static nt_tensor *nti_jvp_sub(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
 }
 static nt_tensor *nti_vjp_sub(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return k ? nt_neg(g) : g; }
 static nt_tensor *nti_vjp_mul(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return nt_mul(g, x[1 - k]); }
-NTI_PARTIAL(div) { NTI_IGNORE; return k ? nt_neg(nt_div(y, x[1])) : nt_reciprocal(x[1]); }
+NTI_PARTIAL(div) { // products of y and 1 / x[1], and so are all further derivatives
+    NTI_IGNORE;
+    nt_tensor *r = nt_reciprocal(x[1]);
+    return k ? nt_neg(nt_mul(y, r)) : r;
+}
 
 NTI_PARTIAL(pow) { // at y = 0 the first partial is 0 for every x; at x = 0 the logarithm is taken as that of 1, as JAX does
     NTI_IGNORE;
@@ -11007,6 +11276,38 @@ static nt_tensor *nti_decompose_attention_grad(nt_tensor *y, nt_tensor **x) {
     part[2] = nti_flat_heads(nti_heads_times(nt_swap_axes(p, -2, -1), g, 0));
     return nt_concat(nti_list(part, 3), 0);
 }
+
+// Loops ------------------------------------------------------------------------------------------------------------------
+// The second operand of slice, sum and stack is the index of their map. A sum's derivative is a sum, and its cotangent is the
+// same in every iteration; stack and slice are each other's transpose.
+
+static nt_tensor *nti_jvp_map_result(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
+    nt_map *m = nti_n(x[1])->loop;
+    return nti_n(y)->op == NTI_OP_MAP_SUM ? nt_map_sum(m, t[0]) : nt_map_stack(m, t[0]);
+}
+
+static nt_tensor *nti_vjp_map_sum(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return g; }
+static nt_tensor *nti_vjp_map_stack(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    NTI_IGNORE;
+    return nt_map_slice(nti_n(x[1])->loop, g);
+}
+static nt_tensor *nti_vjp_map_slice(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    NTI_IGNORE;
+    return nt_map_stack(nti_n(x[1])->loop, g);
+}
+
+static nt_tensor *nti_vmap_map_sum(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    (void)y, (void)batched, (void)size;
+    return nt_map_sum(nti_n(x[1])->loop, x[0]);
+}
+static nt_tensor *nti_vmap_map_stack(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    (void)y, (void)batched, (void)size;
+    return nt_swap_axes(nt_map_stack(nti_n(x[1])->loop, x[0]), 0, 1);
+}
+static nt_tensor *nti_vmap_map_slice(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    (void)y, (void)batched, (void)size;
+    return nt_map_slice(nti_n(x[1])->loop, nt_swap_axes(x[0], 0, 1));
+}
 // Linear algebra ------------------------------------------------------------------------------------------------------------------
 // P below is the tangent (or what it is paired with) in the coordinates of the factors.
 
@@ -11332,6 +11633,27 @@ static const nti_sample_case nti_sample_rows[] = {
 static int nti_sample_row_of(int variant) { return nti_sample_entry(variant, 9, 1, 2); }
 
 // Leaves and generators --------------------------------------------------------------------------------------------------
+
+static nt_tensor *nti_sample_none(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) { // no value outside of a map
+    (void)t, (void)op, (void)dtype, (void)variant, (void)seed;
+    return NULL;
+}
+
+// A map over the rows of one operand, whose body has an operand from outside.
+static nt_tensor *nti_sample_loop(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int64_t size[3];
+    if (variant > 2 || !nti_is_float(dtype)) return NULL;
+    size[0] = 3, size[1] = variant == 2 ? 0 : 2, size[2] = 4;
+    nt_shape whole = nt_shape_make(3, size), part = nt_shape_make(1, size + 2);
+    nt_tensor *x = nti_sample_between(&s, dtype, &whole, NTI_LOOK, -2, 2), *w = nti_sample_between(&s, dtype, &part, NTI_LOOK, -2, 2);
+    nt_map *m = nt_map_begin(t, 3, NULL);
+    nt_tensor *y = nt_mul(nt_map_slice(m, x), w);
+    if (variant) y = nt_mul(y, nt_cast(nt_map_index(m), dtype));
+    nt_tensor *result = op == NTI_OP_MAP_SUM ? nt_map_sum(m, y) : nt_map_stack(m, y);
+    nt_map_end(m);
+    return result;
+}
 
 static nt_tensor *nti_sample_leaf(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
     nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
@@ -11971,13 +12293,14 @@ static nti_walk nti_walk_mark(nt_tape *t, const nt_params *outputs, const nt_par
         if (nti_n(inputs->items[k])->serial < w.lower) w.lower = nti_n(inputs->items[k])->serial;
     for (int k = 0; k < outputs->count; k++) {
         nti_node *n = nti_n(outputs->items[k]);
-        n->mark = w.epoch, n->adjoint = NULL;
+        n->mark = w.epoch, n->adjoint = n->pending = NULL;
     }
     for (nti_node *n = w.to; n && n->serial >= w.lower; n = n->previous) {
         w.from = n;
         if (n->mark != w.epoch) continue;
         for (int k = 0; k < n->inputs; k++)
-            if (n->in[k]->serial >= w.lower && n->in[k]->mark != w.epoch) n->in[k]->mark = w.epoch, n->in[k]->adjoint = NULL;
+            if (n->in[k]->serial >= w.lower && n->in[k]->mark != w.epoch)
+                n->in[k]->mark = w.epoch, n->in[k]->adjoint = n->in[k]->pending = NULL;
     }
     return w;
 }
@@ -12014,6 +12337,28 @@ static nt_tensor *nti_vjp_through(nt_tensor *y, nt_tensor **x, nt_tensor *g, int
     return result;
 }
 
+// Sums what has arrived from inside of a loop over its iterations.
+static void nti_flush_adjoint(nti_node *n) {
+    nt_tensor *g = n->pending ? &n->pending->pub : NULL;
+    for (nt_map *m = n->pending_loop; g && m != n->loop; m = m->parent) g = nt_map_sum(m, g);
+    n->pending = NULL, n->pending_loop = NULL;
+    if (g) n->adjoint = nti_n(nti_sum_of(n->adjoint ? &n->adjoint->pub : NULL, g));
+}
+
+// A part of n's cotangent, from every iteration of `loop`. Parts from one loop are added inside of it: one sum leaves it.
+static void nti_add_adjoint(nti_node *n, nt_tensor *g, nt_map *loop) {
+    if (n->pending && n->pending_loop != loop && loop != n->loop) nti_flush_adjoint(n);
+    nti_node **sum = loop == n->loop ? &n->adjoint : &n->pending;
+    *sum = nti_n(nti_sum_of(*sum ? &(*sum)->pub : NULL, g));
+    if (sum == &n->pending) n->pending_loop = loop;
+}
+
+// The loop that runs the rule's result: n's own; a slice's is the stack of its parts, outside of the map; a result's is inside.
+static nt_map *nti_adjoint_loop(const nti_node *n) {
+    if (n->op == NTI_OP_MAP_SLICE) return n->in[1]->loop->parent;
+    return nti_row_of(n->op)->flags & NTI_LEAVES ? n->in[1]->loop : n->loop;
+}
+
 static int nti_vjp_node(nti_node *n, uint32_t epoch) { // 0 after an error
     const nti_row *row = nti_row_of(n->op);
     nt_tensor *few[NTI_FEW], *c[NTI_FEW], **x = nti_operands(n, few);
@@ -12026,7 +12371,7 @@ static int nti_vjp_node(nti_node *n, uint32_t epoch) { // 0 after an error
         if (in->reach != epoch) continue;
         if (!nti_is_float(in->pub.dtype)) return nti_no_derivative(in); // a storage dtype: no cotangent of it to compute with
         nt_tensor *g = row->vjp ? row->vjp(&n->pub, x, &n->adjoint->pub, k) : c[k];
-        if (g) in->adjoint = nti_n(nti_sum_of(in->adjoint ? &in->adjoint->pub : NULL, g));
+        if (g) nti_add_adjoint(in, g, nti_adjoint_loop(n));
     }
     return !n->pub.tape->sticky;
 }
@@ -12045,12 +12390,14 @@ static void nti_vjp_walk(nt_tape *t, nt_params outputs, nt_params cotangents, nt
         nti_node *n = nti_n(outputs.items[k]);
         if (cotangents.items[k]) n->adjoint = nti_n(nti_sum_of(n->adjoint ? &n->adjoint->pub : NULL, cotangents.items[k]));
     }
-    for (nti_node *n = w.to; n && n->serial >= w.lower && !t->sticky; n = n->previous)
-        if (n->mark == w.epoch && n->reach == w.epoch && n->adjoint && n->inputs && !n->wanted &&
-            !(nti_row_of(n->op)->flags & NTI_NO_GRADIENT))
-            if (!nti_vjp_node(n, w.epoch)) break;
+    for (nti_node *n = w.to; n && n->serial >= w.lower && !t->sticky; n = n->previous) {
+        if (n->mark != w.epoch || n->reach != w.epoch || !n->inputs || n->wanted || (nti_row_of(n->op)->flags & NTI_NO_GRADIENT)) continue;
+        nti_flush_adjoint(n);
+        if (n->adjoint && !nti_vjp_node(n, w.epoch)) break;
+    }
     for (int k = 0; k < inputs.count; k++) {
         nti_node *n = nti_n(inputs.items[k]);
+        if (n->mark == w.epoch) nti_flush_adjoint(n);
         n->wanted = 0, result[k] = n->mark == w.epoch && n->adjoint ? &n->adjoint->pub : NULL;
     }
 }
@@ -12282,22 +12629,34 @@ static int nti_linearize_lists(nt_params params, nt_params params0, nt_params *f
     return 1;
 }
 
-NT_API nt_params nt_linearize_many(nt_params outputs, nt_params params, nt_params params0) {
-    static const char name[] = "nt_linearize";
-    nt_params none = nti_list(NULL, 0), list[5]; // what is replaced, its aliases, the tangents; f(params0), the result
-    if (!nti_list_valid(outputs) || !nti_list_valid(params) || !params0.items) return none;
+// What nt_linearize and nt_taylor begin with.
+typedef struct nti_expansion {
+    nt_params from, at, along; // parameters, their aliases at params0, the differences
+    nt_params value, result;   // f(params0) on the aliases; room for the results
+} nti_expansion;
+
+static int nti_expand(const char *name, nti_expansion *e, nt_params outputs, nt_params params, nt_params params0) {
+    if (!nti_list_valid(outputs) || !nti_list_valid(params) || !params0.items) return 0;
     nt_tape *t = outputs.items[0]->tape;
     if (!nti_derivative_list(t, name, "output", outputs) || !nti_derivative_list(t, name, "parameter", params) ||
         !nti_replacement_list(t, name, "value of params0", params0, params) ||
         !nti_along_list(t, name, "value of params0", params0, params))
-        return none;
-    for (int k = 0; k < 5; k++) list[k] = nti_result_list(t, name, k < 3 ? params.count : outputs.count);
-    if (!list[4].count || !nti_linearize_lists(params, params0, &list[0], &list[1], &list[2])) return none;
-    if (!nti_replay(t, outputs, list[0], list[1], list[3].items)) return none;
-    for (int k = 0; k < outputs.count; k++) list[4].items[k] = NULL;
-    if (list[0].count) nti_jvp_walk(t, list[3], list[1], list[2], list[4].items);
-    for (int k = 0; k < outputs.count && !t->sticky; k++) list[4].items[k] = nti_sum_of(list[3].items[k], list[4].items[k]);
-    return t->sticky ? none : list[4];
+        return 0;
+    e->from = nti_result_list(t, name, params.count), e->at = nti_result_list(t, name, params.count);
+    e->along = nti_result_list(t, name, params.count), e->value = nti_result_list(t, name, outputs.count);
+    e->result = nti_result_list(t, name, outputs.count);
+    if (t->sticky || !nti_linearize_lists(params, params0, &e->from, &e->at, &e->along)) return 0;
+    for (int k = 0; k < outputs.count; k++) e->result.items[k] = NULL;
+    return nti_replay(t, outputs, e->from, e->at, e->value.items);
+}
+
+NT_API nt_params nt_linearize_many(nt_params outputs, nt_params params, nt_params params0) {
+    nti_expansion e;
+    if (!nti_expand("nt_linearize", &e, outputs, params, params0)) return nti_list(NULL, 0);
+    nt_tape *t = outputs.items[0]->tape;
+    if (e.from.count) nti_jvp_walk(t, e.value, e.at, e.along, e.result.items);
+    for (int k = 0; k < outputs.count && !t->sticky; k++) e.result.items[k] = nti_sum_of(e.value.items[k], e.result.items[k]);
+    return t->sticky ? nti_list(NULL, 0) : e.result;
 }
 
 NT_API nt_tensor *nt_linearize(nt_tensor *y, nt_params params, nt_params params0) {
@@ -12306,13 +12665,209 @@ NT_API nt_tensor *nt_linearize(nt_tensor *y, nt_params params, nt_params params0
 }
 
 NT_API nt_params nt_hvp(nt_tensor *y, nt_params params, nt_params tangents) { return nt_jvp(nt_grads(y, params), params, tangents); }
+
+// Taylor series -----------------------------------------------------------------------------------------------------------
+//
+// A jet is the coefficients of a value along params0 + s (params - params0). Coefficient k of a linear row is the row on the
+// coefficients k of its operands; of a product it is the sum over the orders that add up to k. Any other row is expanded once,
+// when order 1 is asked of it: its jvp on stand-ins for the derivatives of its operands is a value y'(s), whose coefficient
+// k - 1 is k times the one wanted. The values of such an expansion have jets as well, one order shorter, so that expansions
+// end. They are put into the list before the row: in sweep k a value of depth m gets its order k - m, and finds what it needs.
+
+enum { NTI_JET_GIVEN, NTI_JET_LINEAR, NTI_JET_DERIVED, NTI_JET_DECOMPOSED };
+
+typedef struct nti_jet {
+    nti_node *node; // the value at params0: coefficient 0
+    struct nti_jet *next;
+    struct nti_jet *root;  // of a row that was expanded: the value that its coefficients come from; NULL: zero
+    struct nti_jet *base;  // a stand-in: for the derivative of this one,
+    int times;             // that many times
+    struct nti_jet *slope; // the stand-in for its own derivative
+    int kind, depth, expanded;
+    nt_tensor *c[1]; // coefficients; NULL: zero
+} nti_jet;
+
+typedef struct nti_series {
+    nt_tape *t;
+    uint32_t epoch; // of nodes that have a jet: in `reach`, the jet is in the place of the adjoint
+    int degree;
+} nti_series;
+
+static nti_jet *nti_jet_of(const nti_series *s, const nti_node *n) { return n->reach == s->epoch ? (nti_jet *)(void *)n->adjoint : NULL; }
+
+static nti_jet *nti_jet_new(const nti_series *s, nti_node *n, int kind, int depth) {
+    nti_jet *j = (nti_jet *)nti_low(s->t, sizeof *j + (size_t)s->degree * sizeof(nt_tensor *));
+    if (!j) {
+        nti_no_room(s->t, "nt_taylor");
+        return NULL;
+    }
+    memset(j, 0, sizeof *j + (size_t)s->degree * sizeof(nt_tensor *));
+    j->node = n, j->kind = kind, j->depth = depth, j->c[0] = &n->pub;
+    n->reach = s->epoch, n->adjoint = (nti_node *)(void *)j;
+    return j;
+}
+
+static nt_tensor *nti_coefficient(nti_jet *j, int order) {
+    if (!j) return NULL;
+    if (!j->base || j->c[order] || !j->base->c[order + j->times]) return j->c[order];
+    double factor = 1;
+    for (int k = 1; k <= j->times; k++) factor *= order + k;
+    return j->c[order] = nt_scale(j->base->c[order + j->times], factor);
+}
+
+// The jet of the derivative of x: the expansion of x, or a stand-in.
+static nti_jet *nti_jet_slope(const nti_series *s, nti_jet *x) {
+    if (x->slope) return x->slope;
+    if (x->kind == NTI_JET_DERIVED && x->root) return x->slope = x->root;
+    nt_tensor *first = nti_coefficient(x, 1), *node = nti_stand_in(first ? first : nt_full_like(&x->node->pub, 0));
+    nti_jet *j = node ? nti_jet_new(s, nti_n(node), NTI_JET_GIVEN, x->depth + 1) : NULL;
+    if (!j) return NULL;
+    j->base = x->base ? x->base : x, j->times = x->times + 1;
+    return x->slope = j;
+}
+
+static int nti_is_marked(const nti_node *n, int k) { return n->inputs > 31 || (nti_row_of(n->op)->linear >> k & 1); }
+
+// Gives n a jet if it depends on the parameters; 0 after an error.
+static int nti_jet_add(const nti_series *s, nti_node *n, int depth, nti_jet ***link) {
+    const nti_row *row = nti_row_of(n->op);
+    int any = 0, linear = row->jvp == nti_jvp_linear || row->jvp == nti_jvp_same, marked = 1;
+    if ((row->flags & NTI_NO_GRADIENT) || !nti_dtypes[n->pub.dtype].floating) return 1;
+    for (int k = 0; k < n->inputs; k++) {
+        if (!nti_jet_of(s, n->in[k])) continue;
+        any = 1, marked = marked && nti_is_marked(n, k);
+    }
+    if (!any) return 1;
+    if (!row->jvp && !row->decompose) return nti_no_derivative(n);
+    int decomposed = row->decompose && (!row->jvp || row->jvp == nti_jvp_partly), known = linear || (marked && row->jvp);
+    nti_jet *j = nti_jet_new(s, n, known ? NTI_JET_LINEAR : decomposed ? NTI_JET_DECOMPOSED : NTI_JET_DERIVED, depth);
+    if (!j) return 0;
+    j->next = **link, **link = j, *link = &j->next;
+    return 1;
+}
+
+// Jets of what was recorded behind `last` and is needed by nodes marked with the epoch, before *link.
+static int nti_jets_add(const nti_series *s, nti_node *last, int depth, nti_jet **link) {
+    for (nti_node *n = s->t->last; n != last; n = n->previous)
+        for (int k = 0; n->mark == s->epoch && k < n->inputs; k++) n->in[k]->mark = s->epoch;
+    for (nti_node *n = last ? last->next : s->t->first; n; n = n->next)
+        if (n->mark == s->epoch && !nti_jet_of(s, n) && !nti_jet_add(s, n, depth, &link)) return 0;
+    return 1;
+}
+
+// Records what the coefficients of j come from, before it in the list.
+static int nti_jet_expand(const nti_series *s, nti_jet *j, nti_jet **link) {
+    nti_node *n = j->node, *last = s->t->last;
+    const nti_row *row = nti_row_of(n->op);
+    nt_tensor *few[NTI_FEW], *along[NTI_FEW], **x = nti_operands(n, few), **t = x && n->inputs > NTI_FEW ? nti_operands(n, along) : along;
+    j->expanded = 1;
+    for (int k = 0; x && t && k < n->inputs; k++) {
+        nti_jet *in = nti_jet_of(s, n->in[k]), *slope = in && j->kind == NTI_JET_DERIVED ? nti_jet_slope(s, in) : NULL;
+        t[k] = slope ? &slope->node->pub : NULL;
+    }
+    if (s->t->sticky) return 0;
+    nt_tensor *root = j->kind == NTI_JET_DERIVED ? row->jvp(&n->pub, x, t) : row->decompose(&n->pub, x);
+    if (!root) return !s->t->sticky;
+    nti_n(root)->mark = s->epoch;
+    if (!nti_jets_add(s, last, j->depth + (j->kind == NTI_JET_DERIVED), link)) return 0;
+    j->root = nti_jet_of(s, nti_n(root));
+    return 1;
+}
+
+// Coefficient `order` of a row that is linear in its marked operands: in all together, or in each alone (a product).
+static nt_tensor *nti_jet_linear(const nti_series *s, nti_jet *j, int order) {
+    nti_node *n = j->node;
+    const nti_row *row = nti_row_of(n->op);
+    nt_tensor *few[NTI_FEW], *along[NTI_FEW], **x = nti_operands(n, few), **t = x && n->inputs > NTI_FEW ? nti_operands(n, along) : along;
+    int at[NTI_FEW], o[NTI_FEW], count = 0, any = 0;
+    if (!x || !t) return NULL;
+    for (int k = 0; k < n->inputs; k++) {
+        nti_jet *in = nti_jet_of(s, n->in[k]);
+        t[k] = nti_coefficient(in, order), any |= t[k] != NULL;
+        if (in && count < NTI_FEW && nti_is_marked(n, k)) at[count++] = k;
+    }
+    if ((row->flags & NTI_JOINT) || count < 2) return any ? row->jvp(&n->pub, x, t) : NULL;
+    nt_tensor *sum = NULL;
+    memset(o, 0, sizeof o);
+    for (int rest = order;;) { // all orders with the sum `order`; the last operand has the rest
+        int zero = 0;
+        for (int k = 0; k < n->inputs; k++) t[k] = NULL;
+        for (int k = 0; k < count; k++) {
+            nt_tensor *c = nti_coefficient(nti_jet_of(s, n->in[at[k]]), k < count - 1 ? o[k] : rest);
+            if (k < count - 1)
+                x[at[k]] = c;
+            else
+                t[at[k]] = c;
+            zero |= !c;
+        }
+        if (!zero) sum = nti_sum_of(sum, row->jvp(&n->pub, x, t));
+        int k = 0;
+        for (; k < count - 1; rest += o[k], o[k++] = 0)
+            if (rest > 0) {
+                o[k]++, rest--;
+                break;
+            }
+        if (k == count - 1) break;
+    }
+    return sum;
+}
+
+static nt_tensor *nti_jet_next(const nti_series *s, nti_jet *j, int order) {
+    if (j->kind == NTI_JET_LINEAR) return nti_jet_linear(s, j, order);
+    if (!j->root) return NULL;
+    if (j->kind == NTI_JET_DECOMPOSED) return nti_coefficient(j->root, order);
+    nt_tensor *c = nti_coefficient(j->root, order - 1);
+    return order == 1 || !c ? c : nt_scale(c, 1.0 / order);
+}
+
+NT_API nt_params nt_taylor_many(nt_params outputs, nt_params params, nt_params params0, int degree) {
+    nti_expansion e;
+    nti_jet *list = NULL;
+    nt_params none = nti_list(NULL, 0);
+    if (!nti_list_valid(outputs)) return none;
+    nt_tape *t = outputs.items[0]->tape;
+    nti_node *last = t->last;
+    if (degree < 0) nti_sticky(t, NT_ERROR_ARGUMENT, "nt_taylor: the degree is %d, it must be 0 or more", degree);
+    if (t->sticky || !nti_expand("nt_taylor", &e, outputs, params, params0)) return none;
+    if (!degree || !e.from.count) return e.value;
+    nti_series s;
+    s.t = t, s.epoch = ++t->epoch, s.degree = degree;
+    for (int k = 0; k < e.at.count; k++) {
+        nti_jet *j = nti_jet_new(&s, nti_n(e.at.items[k]), NTI_JET_GIVEN, 0);
+        if (!j) return none;
+        j->c[1] = e.along.items[k];
+    }
+    for (int k = 0; k < outputs.count; k++) nti_n(e.value.items[k])->mark = s.epoch;
+    if (!nti_jets_add(&s, last, 0, &list)) return none;
+    for (int sweep = 1; sweep <= degree; sweep++)
+        for (nti_jet **link = &list; *link && !t->sticky;) {
+            nti_jet *j = *link;
+            int order = sweep - j->depth;
+            if (order > 0 && j->kind >= NTI_JET_DERIVED && !j->expanded) { // then what was put before it comes first
+                nti_jet_expand(&s, j, link);
+                continue;
+            }
+            if (order > 0) j->c[order] = nti_jet_next(&s, j, order);
+            link = &j->next;
+        }
+    for (int k = 0; k < outputs.count && !t->sticky; k++) {
+        nti_jet *j = nti_jet_of(&s, nti_n(e.value.items[k]));
+        for (int i = 0; i <= degree; i++) e.result.items[k] = nti_sum_of(e.result.items[k], j ? j->c[i] : i ? NULL : e.value.items[k]);
+    }
+    return t->sticky ? none : e.result;
+}
+
+NT_API nt_tensor *nt_taylor(nt_tensor *y, nt_params params, nt_params params0, int degree) {
+    nt_params p = nt_taylor_many(nti_list(&y, 1), params, params0, degree);
+    return p.count ? p.items[0] : NULL;
+}
 // >>compiler
 // ---------------------------------------------------------------------------------------------------------------------
 // From recorded nodes to a graph of values with views, operands and effects, in passes that each do one thing: collect,
 // merge equal values, fold accumulation, see views and insert copies, link instructions. The graph lies in temporaries and
 // is the last that points into nodes. Order, buffers and offsets are in the planner.
 // ---------------------------------------------------------------------------------------------------------------------
-enum { NTI_IN_SCRATCH, NTI_IN_LEAF, NTI_IN_CONSTANT };
+enum { NTI_IN_SCRATCH, NTI_IN_LEAF, NTI_IN_CONSTANT, NTI_IN_OUTER }; // OUTER: of the graph around a loop's
 
 typedef struct nti_value {
     const nti_node *node;    // operation and attributes; a copy has the node that it copies
@@ -12323,14 +12878,18 @@ typedef struct nti_value {
     int32_t first;           // operands are operand[first .. first + inputs)
     int32_t copy;            // row-major copy of this view, or -1
     int32_t producer;        // the value whose instruction makes this one available; -1: there from the start
-    int32_t uses;
-    uint16_t op, inputs;
+    int32_t uses, inputs;
+    int32_t outer;           // of a value from outside of a body: which operand of its loop
+    uint16_t op;
     uint8_t rank, dtype, place; // place of root
     uint8_t instruction;     // 1: there is work to do
     uint8_t output, accumulate, made_copy;
     uint8_t written;         // a leaf that an effect of this program assigns
+    uint8_t checks;          // may stop the run
     nti_plan plan;
 } nti_value;
+
+struct nti_loop;
 
 typedef struct nti_graph {
     nt_tape *tape;
@@ -12344,6 +12903,14 @@ typedef struct nti_graph {
     int32_t *slot;           // instruction of a value, or -1
     int32_t *pre, *pre_start;
     int full;                // a temporary found no room
+    // what stands between recorded nodes and values
+    const nt_map *level;     // the map whose body this is, or NULL
+    struct nti_loop *self;   // of a body: the loop that runs it, a value of the graph `around`
+    const struct nti_graph *around;
+    struct nti_loop *loops;  // loops in this graph, first to last
+    nti_node **external;     // values from outside: leaves, and of a body all that it reads from around it
+    struct nti_item *item;   // nodes and loops in an order in which operands come first
+    int32_t externals, items;
 } nti_graph;
 
 // Temporaries. After a failure all others fail, too: the message names what the first would have needed.
@@ -12367,32 +12934,163 @@ static int nti_graph_rooms(nti_graph *g, const nti_want *want, int n) {
     return p != NULL;
 }
 
-// Pass 1: everything that the targets need, leaves first, in recording order.
+// Pass 1: everything that the targets need, values from outside first, in recording order. Where loops are, what needs their results
+// comes behind them: results of one map that can be computed at the same time share a loop, the others wait for the next one,
+// which computes the body again.
+static int nti_inside(const nti_node *n, const nt_map *level) { return n->op > NTI_OP_VARIABLE && nti_loop_within(n->loop, level); }
+static int nti_is_result(const nti_node *n, const nt_map *level) {
+    return (nti_row_of(n->op)->flags & NTI_LEAVES) && n->loop == level;
+}
+
+typedef struct nti_marked { size_t nodes, operands, externals, results, checks; } nti_marked;
+
+static void nti_mark_one(nti_node *n, uint32_t epoch, const nt_map *level, nti_marked *m) {
+    if (n->mark == epoch) return;
+    n->mark = epoch, m->externals += !nti_inside(n, level);
+}
+
+// Marks what the targets need inside of this level, and what that reads from outside.
+static nti_marked nti_mark_needed(nt_tape *t, uint32_t epoch, const nt_map *level) {
+    nti_marked m = { 0, 0, 0, 0, 0 };
+    for (nti_node *n = t->last; n; n = n->previous) {
+        if (n->mark != epoch || !nti_inside(n, level)) continue;
+        m.nodes++, m.operands += n->inputs, m.results += (size_t)nti_is_result(n, level);
+        m.checks += (nti_row_of(n->op)->flags & NTI_CHECKS) != 0;
+        for (int k = 0; k < n->inputs; k++) nti_mark_one(n->in[k], epoch, level, &m);
+    }
+    return m;
+}
+
+// Lists the marked values from outside: those named as targets, then the others as they are met. They are not marked any more then.
+static void nti_list_external(nti_node *n, uint32_t epoch, const nt_map *level, nti_node **list, int32_t *count) {
+    if (n->mark != epoch || nti_inside(n, level)) return;
+    n->mark = epoch - 1, list[(*count)++] = n;
+}
+
+static int32_t nti_list_externals(nt_tape *t, uint32_t epoch, const nt_map *level, nti_node **list, int32_t count) {
+    for (nti_node *n = t->first; n; n = n->next)
+        for (int k = 0; n->mark == epoch && nti_inside(n, level) && k < n->inputs; k++)
+            nti_list_external(n->in[k], epoch, level, list, &count);
+    return count;
+}
+
+// One pass over a map, as an instruction of the graph around it: its operands are what the body reads from outside, then the results.
+typedef struct nti_loop {
+    struct nti_loop *next;
+    const nt_map *map;
+    nti_node **result, **external;
+    int32_t results, externals, value;
+    int checks;
+    nti_graph body;
+    struct nti_schedule *schedule;
+} nti_loop;
+
+typedef struct nti_item { nti_node *node; nti_loop *loop; } nti_item;
+
+static uint32_t nti_new_epoch(nt_tape *t) { return t->epoch += 2, t->epoch - 1; } // epoch - 1 is never anybody else's: see nti_list_external
+
+// The results of a map that can be computed now, as one loop.
+static nti_loop *nti_loop_new(nti_graph *g, const nt_map *map, uint32_t needed, uint32_t ready) {
+    nt_tape *t = g->tape;
+    nti_loop *loop = (nti_loop *)nti_graph_room(g, 1, sizeof *loop);
+    int32_t results = 0;
+    if (!loop) return NULL;
+    memset(loop, 0, sizeof *loop);
+    loop->map = map;
+    for (nti_node *n = t->first; n; n = n->next) results += n->mark == needed && n->held == ready && n->in[1]->loop == map;
+    loop->result = (nti_node **)nti_graph_room(g, (size_t)results, sizeof *loop->result);
+    if (!loop->result) return NULL;
+    for (nti_node *n = t->first; n; n = n->next)
+        if (n->mark == needed && n->held == ready && n->in[1]->loop == map)
+            n->held = 0, n->reach = ready, loop->result[loop->results++] = n;
+    return loop;
+}
+
+// What the body of a loop reads from outside; the marks of the graph around it are over.
+static int nti_loop_externals(nti_graph *g, nti_loop *loop) {
+    nt_tape *t = g->tape;
+    uint32_t epoch = nti_new_epoch(t);
+    nti_marked m = { 0, 0, 0, 0, 0 };
+    for (int32_t k = 0; k < loop->results; k++) nti_mark_one(loop->result[k]->in[0], epoch, loop->map, &m);
+    m = nti_mark_needed(t, epoch, loop->map);
+    loop->checks = m.checks != 0;
+    loop->external = (nti_node **)nti_graph_room(g, m.externals, sizeof *loop->external);
+    if (!loop->external) return 0;
+    loop->externals = nti_list_externals(t, epoch, loop->map, loop->external, 0);
+    return 1;
+}
+
+// Goes over the marked nodes again and again: those whose operands are there become items; results wait until nothing else moves.
+static int nti_order_items(nti_graph *g, uint32_t needed) {
+    nt_tape *t = g->tape;
+    uint32_t ready = nti_new_epoch(t);
+    for (;;) {
+        const nti_node *first = NULL;
+        for (nti_node *n = t->first; n; n = n->next) {
+            if (n->mark != needed || n->reach == ready || n->held == ready || !nti_inside(n, g->level)) continue;
+            int there = 1;
+            for (int k = 0; k < n->inputs; k++) there &= !nti_inside(n->in[k], g->level) || n->in[k]->reach == ready;
+            if (!there) continue;
+            if (nti_is_result(n, g->level)) { n->held = ready; continue; }
+            n->reach = ready;
+            if (n->loop == g->level) g->item[g->items].loop = NULL, g->item[g->items++].node = n;
+        }
+        for (nti_node *n = t->first; n && !first; n = n->next)
+            if (n->mark == needed && n->held == ready) first = n;
+        if (!first) return 1;
+        nti_loop *loop = nti_loop_new(g, first->in[1]->loop, needed, ready), **end = &g->loops;
+        if (!loop) return 0;
+        while (*end) end = &(*end)->next;
+        *end = loop;
+        g->item[g->items].node = NULL, g->item[g->items++].loop = loop;
+    }
+}
+
+// The targets of a program, or the results of the loop whose body the graph is, as nodes.
+static nti_node *nti_graph_target(const nti_graph *g, const nt_params *outputs, const nt_params *effects, int32_t k) {
+    if (g->self) return g->self->result[k]->in[0];
+    return nti_n(k < outputs->count ? outputs->items[k] : effects->items[k - outputs->count]);
+}
+
 static int nti_pass_collect(nti_graph *g, const nt_params *outputs, const nt_params *effects) {
     nt_tape *t = g->tape;
-    uint32_t epoch = ++t->epoch;
-    size_t count = 0, operands = 0;
-    for (int k = 0; k < outputs->count + effects->count; k++)
-        nti_n(k < outputs->count ? outputs->items[k] : effects->items[k - outputs->count])->mark = epoch;
-    // leaves are not in the chain: they are counted where they are first met
-    for (int k = 0; k < outputs->count; k++)
-        if (nti_n(outputs->items[k])->op <= NTI_OP_VARIABLE && nti_n(outputs->items[k])->index != -2)
-            count++, nti_n(outputs->items[k])->index = -2;
-    for (nti_node *n = t->last; n; n = n->previous) {
-        if (n->mark != epoch) continue;
-        count++, operands += n->inputs;
-        for (int k = 0; k < n->inputs; k++)
-            if (n->in[k]->mark != epoch) n->in[k]->mark = epoch, count += n->in[k]->op <= NTI_OP_VARIABLE;
+    uint32_t epoch = nti_new_epoch(t);
+    nti_marked named = { 0, 0, 0, 0, 0 };
+    g->outputs = g->self ? 0 : outputs->count, g->targets = g->self ? g->self->results : outputs->count + effects->count;
+    for (int32_t k = 0; k < g->targets; k++) nti_mark_one(nti_graph_target(g, outputs, effects, k), epoch, g->level, &named);
+    if (g->self) nti_mark_one(nti_n(g->level->index), epoch, g->level, &named); // a stack is written at it
+    nti_marked m = nti_mark_needed(t, epoch, g->level);
+    m.externals += named.externals;
+    size_t most = m.nodes + m.results;
+    const nti_want want[] = { { &g->external, m.externals, sizeof *g->external }, { &g->item, most, sizeof *g->item } };
+    if (most > INT32_MAX / 8 || m.operands > INT32_MAX / 8 || !nti_graph_rooms(g, want, 2)) return 0;
+    if (!g->self)
+        for (int32_t k = 0; k < g->targets; k++)
+            nti_list_external(nti_graph_target(g, outputs, effects, k), epoch, g->level, g->external, &g->externals);
+    if (g->self) { // as the loop lists them: external k is operand k of the loop
+        memcpy(g->external, g->self->external, (size_t)g->self->externals * sizeof *g->external), g->externals = g->self->externals;
+    } else g->externals = nti_list_externals(t, epoch, g->level, g->external, g->externals);
+    if (!m.results) {
+        for (nti_node *n = t->first; n; n = n->next)
+            if (n->mark == epoch && n->loop == g->level) g->item[g->items].loop = NULL, g->item[g->items++].node = n;
+    } else if (!nti_order_items(g, epoch)) return 0;
+    size_t count = (size_t)g->externals, operands = 0;
+    for (int32_t k = 0; k < g->items; k++) {
+        if (g->item[k].node) count++, operands += g->item[k].node->inputs;
+        else if (!nti_loop_externals(g, g->item[k].loop)) return 0;
+        else
+            count += 1 + 2 * (size_t)g->item[k].loop->results,
+                operands += (size_t)(g->item[k].loop->externals + 3 * g->item[k].loop->results);
     }
-    for (int k = 0; k < outputs->count; k++) nti_n(outputs->items[k])->index = -1;
+    if (g->self) count += (size_t)g->targets * 2, operands += (size_t)g->targets * 3;
     // room for a copy of each value that is an operand or an output, and for the operands of accumulations once more
-    size_t copies = operands + (size_t)outputs->count, capacity = count + (copies < count ? copies : count);
+    size_t copies = operands + (size_t)g->outputs, capacity = count + (copies < count ? copies : count);
     if (capacity > INT32_MAX / 4) return 0;
-    g->capacity = (int32_t)capacity, g->operand_capacity = (int32_t)(3 * operands + (size_t)(outputs->count + effects->count));
-    const nti_want want[] = { { &g->value, capacity, sizeof *g->value },
+    g->capacity = (int32_t)capacity, g->operand_capacity = (int32_t)(3 * operands + (size_t)g->targets);
+    const nti_want room[] = { { &g->value, capacity, sizeof *g->value },
                               { &g->operand, (size_t)g->operand_capacity, sizeof *g->operand },
-                              { &g->target, (size_t)(outputs->count + effects->count), sizeof *g->target } };
-    return nti_graph_rooms(g, want, 3);
+                              { &g->target, (size_t)g->targets, sizeof *g->target } };
+    return nti_graph_rooms(g, room, 3);
 }
 
 static int32_t nti_graph_add(nti_graph *g, const nti_node *n) {
@@ -12400,28 +13098,58 @@ static int32_t nti_graph_add(nti_graph *g, const nti_node *n) {
     memset(v, 0, sizeof *v);
     v->node = n, v->shape = n->pub.shape, v->rank = (uint8_t)n->pub.rank, v->dtype = (uint8_t)n->pub.dtype, v->op = n->op;
     v->root = g->count, v->copy = v->producer = -1, v->first = g->operands, v->inputs = n->inputs;
+    v->checks = (nti_row_of(n->op)->flags & NTI_CHECKS) != 0;
     return g->count++;
 }
 
-static void nti_graph_add_leaf(nti_graph *g, nti_node *n, uint32_t epoch) {
-    if (n->op <= NTI_OP_VARIABLE && n->mark == epoch) n->index = nti_graph_add(g, n), n->mark = epoch - 1;
+static void nti_graph_add_operand(nti_graph *g, int32_t i) { g->operand[g->operands++] = i; }
+
+// The results as they start, the loop, the results as they are: views of the former that the loop makes available.
+static void nti_graph_add_loop(nti_graph *g, nti_loop *loop) {
+    int32_t start = g->count;
+    for (int32_t k = 0; k < loop->results; k++) {
+        nti_value *v = &g->value[nti_graph_add(g, loop->result[k])];
+        v->op = NTI_OP_MAP_START, v->inputs = 0;
+    }
+    loop->value = nti_graph_add(g, loop->result[0]);
+    nti_value *v = &g->value[loop->value];
+    v->op = NTI_OP_MAP_LOOP, v->rank = 0, v->dtype = NT_BOOL, v->inputs = loop->externals + loop->results;
+    v->checks = (uint8_t)loop->checks;
+    for (int32_t k = 0; k < loop->externals; k++) nti_graph_add_operand(g, loop->external[k]->index);
+    for (int32_t k = 0; k < loop->results; k++) nti_graph_add_operand(g, start + k);
+    for (int32_t k = 0; k < loop->results; k++) {
+        loop->result[k]->index = nti_graph_add(g, loop->result[k]);
+        nti_graph_add_operand(g, start + k), nti_graph_add_operand(g, loop->value);
+    }
+}
+
+// In a body: the writes into the results, which lie outside.
+static void nti_graph_add_writes(nti_graph *g) {
+    const nti_loop *loop = g->self;
+    for (int32_t k = 0; k < loop->results; k++) {
+        int sum = loop->result[k]->op == NTI_OP_MAP_SUM;
+        int32_t to = nti_graph_add(g, loop->result[k]);
+        g->value[to].op = NTI_OP_MAP_OUTER, g->value[to].inputs = 0, g->value[to].outer = loop->externals + k;
+        g->target[k] = nti_graph_add(g, loop->result[k]);
+        g->value[g->target[k]].op = sum ? NTI_OP_MAP_ADD : NTI_OP_MAP_WRITE, g->value[g->target[k]].inputs = sum ? 2 : 3;
+        nti_graph_add_operand(g, to), nti_graph_add_operand(g, loop->result[k]->in[0]->index);
+        if (!sum) nti_graph_add_operand(g, nti_n(loop->map->index)->index);
+    }
 }
 
 static void nti_pass_fill(nti_graph *g, const nt_params *outputs, const nt_params *effects) {
-    nt_tape *t = g->tape;
-    uint32_t epoch = t->epoch;
-    t->epoch++; // the mark epoch - 1 of nti_graph_add_leaf is never anybody else's
-    for (int k = 0; k < outputs->count; k++) nti_graph_add_leaf(g, nti_n(outputs->items[k]), epoch);
-    for (nti_node *n = t->first; n; n = n->next)
-        for (int k = 0; n->mark == epoch && k < n->inputs; k++) nti_graph_add_leaf(g, n->in[k], epoch);
-    for (nti_node *n = t->first; n; n = n->next) {
-        if (n->mark != epoch) continue;
-        n->index = nti_graph_add(g, n);
-        for (int k = 0; k < n->inputs; k++) g->operand[g->operands++] = n->in[k]->index;
+    for (int32_t k = 0; k < g->externals; k++) {
+        g->external[k]->index = nti_graph_add(g, g->external[k]);
+        if (g->self) g->value[k].op = NTI_OP_MAP_OUTER, g->value[k].inputs = 0, g->value[k].checks = 0, g->value[k].outer = k;
     }
-    g->outputs = outputs->count, g->targets = outputs->count + effects->count;
-    for (int k = 0; k < outputs->count; k++) g->target[k] = nti_n(outputs->items[k])->index;
-    for (int k = 0; k < effects->count; k++) g->target[outputs->count + k] = nti_n(effects->items[k])->index;
+    for (int32_t k = 0; k < g->items; k++) {
+        nti_node *n = g->item[k].node;
+        if (!n) { nti_graph_add_loop(g, g->item[k].loop); continue; }
+        n->index = nti_graph_add(g, n);
+        for (int j = 0; j < n->inputs; j++) nti_graph_add_operand(g, n->in[j]->index);
+    }
+    if (g->self) nti_graph_add_writes(g);
+    for (int32_t k = 0; !g->self && k < g->targets; k++) g->target[k] = nti_graph_target(g, outputs, effects, k)->index;
 }
 
 // Pass 2: equal operations on equal operands are one value.
@@ -12470,7 +13198,7 @@ static int nti_pass_merge(nti_graph *g) {
         nti_value *v = &g->value[i];
         same[i] = i;
         for (int k = 0; k < v->inputs; k++) g->operand[v->first + k] = nti_same_value(g, same, g->operand[v->first + k]);
-        if (v->op <= NTI_OP_VARIABLE || (nti_row_of(v->op)->flags & NTI_EFFECT)) continue;
+        if (v->op <= NTI_OP_VARIABLE || (nti_row_of(v->op)->flags & (NTI_EFFECT | NTI_ALONE))) continue;
         size_t at = (size_t)nti_value_hash(g, v) & (size - 1);
         while (table[at] >= 0 && !nti_value_equal(g, &g->value[table[at]], v)) at = (at + 1) & (size - 1);
         if (table[at] < 0) table[at] = i;
@@ -12487,7 +13215,7 @@ static int nti_pass_merge(nti_graph *g) {
 static void nti_pass_accumulate(nti_graph *g) {
     for (int k = g->outputs; k < g->targets; k++) {
         nti_value *v = &g->value[g->target[k]];
-        if (v->op != NTI_OP_ACCUMULATE || v->node->i[0]) continue;
+        if (v->op != NTI_OP_MAP_ADD && (v->op != NTI_OP_ACCUMULATE || v->node->i[0])) continue;
         int32_t at = g->operand[v->first + 1];
         nti_value *p = &g->value[at];
         while (p->op == NTI_OP_RESHAPE && p->uses == 1) p = &g->value[g->operand[p->first]];
@@ -12500,7 +13228,7 @@ static void nti_pass_accumulate(nti_graph *g) {
         for (int j = 0; j < count; j++) g->operand[g->operands++] = g->operand[p->first + j];
         g->operand[g->operands++] = target; // behind the operands proper: the variable that is written
         v->node = p->node, v->op = p->op, v->shape = p->shape, v->rank = p->rank;
-        v->first = first, v->inputs = (uint16_t)count, v->accumulate = 1;
+        v->first = first, v->inputs = count, v->accumulate = 1;
     }
 }
 
@@ -12529,11 +13257,16 @@ static int32_t nti_graph_copy(nti_graph *g, int32_t i) {
     nti_value *v = &g->value[c];
     *v = g->value[i];
     v->root = v->producer = c, v->offset = 0, v->first = g->operands, v->inputs = 1, v->op = NTI_OP_RESHAPE, v->copy = -1;
-    v->place = NTI_IN_SCRATCH, v->instruction = v->made_copy = 1, v->output = 0, v->accumulate = 0, v->uses = 1;
+    v->place = NTI_IN_SCRATCH, v->instruction = v->made_copy = 1, v->output = 0, v->accumulate = 0, v->uses = 1, v->checks = 0;
     g->operand[g->operands++] = i;
     if (!nti_graph_strides(g, v)) return -1;
     g->value[i].copy = c;
     return c;
+}
+
+// What a value from outside of a body is in the graph around.
+static const nti_value *nti_around(const nti_graph *g, const nti_value *v) {
+    return &g->around->value[g->around->operand[g->around->value[g->self->value].first + v->outer]];
 }
 
 // Pass 4: where each value lies: a leaf, a buffer of its own, or a view; copies where an operation cannot read a view.
@@ -12542,7 +13275,8 @@ static int nti_pass_view(nti_graph *g, int32_t i) {
     const nti_row *row = nti_row_of(v->op);
     if (!nti_graph_strides(g, v)) return 0;
     if (row->flags & NTI_LEAF_ROW) {
-        v->place = v->op <= NTI_OP_VARIABLE ? NTI_IN_LEAF : NTI_IN_CONSTANT;
+        v->place = v->op <= NTI_OP_VARIABLE ? NTI_IN_LEAF : v->op == NTI_OP_MAP_OUTER ? NTI_IN_OUTER : NTI_IN_CONSTANT;
+        if (v->place == NTI_IN_OUTER) memcpy(v->stride, nti_around(g, v)->stride, v->rank * sizeof *v->stride);
         if (v->op == NTI_OP_FULL) memset(v->stride, 0, v->rank * sizeof *v->stride);
         return 1;
     }
@@ -12557,12 +13291,13 @@ static int nti_pass_view(nti_graph *g, int32_t i) {
         }
         v->root = x->root, v->offset = x->offset + offset, v->place = x->place, v->producer = x->producer;
         if (row->flags & NTI_CHECKS) v->instruction = 1, v->producer = i;
+        if (row->flags & NTI_LEAVES) v->producer = g->operand[v->first + 1]; // the loop
         return 1;
     }
     v->instruction = 1, v->producer = i;
     if (nti_is_effect(v)) {
         nti_value *target = &g->value[g->operand[v->first + (v->accumulate ? v->inputs : 0)]];
-        v->root = target->root, v->place = NTI_IN_LEAF;
+        v->root = target->root, v->place = target->place;
     }
     return 1;
 }
@@ -12626,7 +13361,7 @@ static void nti_edges(nti_graph *g, const int32_t *writer, int32_t barrier, int3
                 nti_edge(count, pre, g->pre_start, k, writer[x->root]);
         }
         if (barrier < 0) continue;
-        if (nti_row_of(v->op)->flags & NTI_CHECKS) nti_edge(count, pre, g->pre_start, k, barrier);
+        if (v->checks) nti_edge(count, pre, g->pre_start, k, barrier);
         if (nti_is_effect(v)) nti_edge(count, pre, g->pre_start, barrier, k);
     }
 }
@@ -12645,10 +13380,10 @@ static int nti_pass_link(nti_graph *g) {
         const nti_value *v = &g->value[i];
         g->slot[i] = writer[i] = -1;
         if (!v->instruction) continue;
-        checks += (nti_row_of(v->op)->flags & NTI_CHECKS) != 0, effects += nti_is_effect(v);
+        checks += v->checks, effects += nti_is_effect(v);
         g->slot[i] = g->works, g->work[g->works++] = i;
     }
-    if (checks && effects) barrier = g->works, g->work[g->works++] = -1;
+    if (checks && effects && !g->self) barrier = g->works, g->work[g->works++] = -1;
     for (int32_t k = 0; k < g->works; k++) {
         if (g->work[k] < 0) continue;
         const nti_value *v = &g->value[g->work[k]];
@@ -12678,10 +13413,16 @@ static void nti_call_of(const nti_graph *g, const nti_value *v, nti_call *c, nti
 
 static int nti_accumulate_attribute(int op) { return op == NTI_OP_SUM ? 2 : 0; }
 
+static int nti_plan_body(nti_graph *g, int32_t i); // in the planner
+
 static int nti_pass_plans(nti_graph *g) { // phases, tiles and scratch of every instruction
     for (int32_t k = 0; k < g->works; k++) {
         if (g->work[k] < 0) continue;
         nti_value *v = &g->value[g->work[k]];
+        if (v->op == NTI_OP_MAP_LOOP) {
+            if (!nti_plan_body(g, g->work[k])) return 0;
+            continue;
+        }
         nti_call c;
         nti_view few[NTI_FEW], *in = v->inputs <= NTI_FEW ? few : (nti_view *)nti_graph_room(g, v->inputs, sizeof *in);
         if (!in) return 0;
@@ -12714,6 +13455,7 @@ typedef struct nti_buffer { size_t bytes, offset; int32_t birth, death; } nti_bu
 typedef struct nti_schedule {
     int32_t *order;               // instruction at each position
     int32_t *position;            // of each instruction
+    int32_t *number;              // of the program's instruction at each position, filled when it is written
     nti_buffer *buffer;
     int32_t buffers;
     int32_t *buffer_of;           // of each value with a buffer of its own, else -1
@@ -12725,7 +13467,8 @@ typedef struct nti_schedule {
 
 static size_t nti_value_bytes(const nti_value *v) { return (size_t)nti_count(v->rank, v->shape) * nt_dtype_size((nt_dtype)v->dtype); }
 static int nti_owns_buffer(const nti_value *v) {
-    return v->instruction && v->place == NTI_IN_SCRATCH && !nti_is_effect(v) && !((nti_row_of(v->op)->flags & NTI_CHECKS) && !v->made_copy);
+    return v->instruction && v->place == NTI_IN_SCRATCH && !nti_is_effect(v) && v->op != NTI_OP_MAP_LOOP &&
+           !((nti_row_of(v->op)->flags & NTI_CHECKS) && !v->made_copy);
 }
 
 static size_t nti_scratch_bytes(const nti_graph *g, const nti_value *v) {
@@ -13077,8 +13820,10 @@ static int nti_order_search(nti_graph *g, nti_order_room *r, int32_t *order, int
 static int nti_pass_order(nti_graph *g, nti_schedule *s) {
     nti_order_room r;
     size_t n = (size_t)g->works;
-    const nti_want want[] = { { &s->order, n, sizeof *s->order }, { &s->position, n, sizeof *s->position } };
-    if (!nti_graph_rooms(g, want, 2)) return 0;
+    const nti_want want[] = { { &s->order, n, sizeof *s->order }, { &s->position, n, sizeof *s->position },
+                              { &s->number, n + 1, sizeof *s->number } };
+    if (!nti_graph_rooms(g, want, 3)) return 0;
+    memset(s->number, 0, (n + 1) * sizeof *s->number);
     size_t low = g->tape->low.used;
     int32_t *other = (int32_t *)nti_graph_room(g, n, sizeof *other);
     if (!other || !nti_order_prepare(g, &r) || !nti_order_search(g, &r, s->order, other)) return 0;
@@ -13332,6 +14077,35 @@ static int nti_pass_offsets(nti_graph *g, nti_schedule *s) {
     s->peak = s->buffers ? top : 0;
     return nti_pass_holders(g, s);
 }
+
+// All passes over a graph. 0: no memory for temporaries.
+static int nti_plan_graph(nti_graph *g, nti_schedule *s, const nt_params *outputs, const nt_params *effects) {
+    if (!nti_pass_collect(g, outputs, effects)) return 0;
+    nti_pass_fill(g, outputs, effects);
+    if (!nti_pass_merge(g)) return 0;
+    nti_pass_accumulate(g);
+    return nti_pass_views(g) && nti_pass_link(g) && nti_pass_plans(g) && nti_pass_order(g, s) && nti_pass_buffers(g, s) && nti_pass_offsets(g, s);
+}
+
+static nti_loop *nti_loop_of(const nti_graph *g, int32_t i) {
+    nti_loop *loop = g->loops;
+    while (loop->value != i) loop = loop->next;
+    return loop;
+}
+
+// The body of a loop is a graph of its own, planned by itself: its peak is the loop's scratch. As deep as maps nest.
+static int nti_plan_body(nti_graph *g, int32_t i) {
+    nti_loop *loop = nti_loop_of(g, i);
+    nti_graph *body = &loop->body;
+    body->tape = g->tape, body->level = loop->map, body->self = loop, body->around = g;
+    loop->schedule = (nti_schedule *)nti_graph_room(g, 1, sizeof *loop->schedule);
+    if (!loop->schedule) return 0;
+    memset(loop->schedule, 0, sizeof *loop->schedule);
+    if (!nti_plan_graph(body, loop->schedule, NULL, NULL)) { g->full = 1; return 0; }
+    memset(&g->value[i].plan, 0, sizeof g->value[i].plan);
+    g->value[i].plan.shared = loop->schedule->peak;
+    return 1;
+}
 // >>programs
 // ---------------------------------------------------------------------------------------------------------------------
 // Instructions: the plan written down in one object at the high end that never points into nodes. Where a value lies is a
@@ -13343,13 +14117,15 @@ typedef struct nti_ref { // an operand's memory: bytes from the scratch, a leaf'
     uint8_t place;
 } nti_ref;
 
-typedef struct nti_instruction {
+typedef struct nti_instruction { // with count > 0: the start of a loop that ends before instruction `end`
     nti_call call;
     nti_eval_fn eval;
     nti_ref out, *in;
     size_t shared, workers; // offsets in scratch
     const char *name;       // of the operation; of an index or loss that is checked
     double flops;
+    int64_t count;
+    int32_t end;
     uint16_t op;
     uint8_t effect;
 } nti_instruction;
@@ -13361,6 +14137,8 @@ typedef struct nti_output { nti_ref ref; size_t bytes; nt_dtype dtype; nt_shape 
 typedef struct nti_cursor { // where a run stands: the next tile of a phase of an instruction
     int32_t instruction, phase;
     int64_t tile;
+    int32_t loops, start[NTI_MAX_LOOPS]; // the loops that it is in, and where their bodies start
+    int64_t turn[NTI_MAX_LOOPS];         // their iterations
 } nti_cursor;
 
 struct nt_program {
@@ -13407,14 +14185,26 @@ static const char *nti_carve_string(nti_carve *c, const char *s) {
     return p;
 }
 
-static nti_ref nti_ref_of(const nti_graph *g, const nti_schedule *s, const size_t *constant_at, int32_t i) {
-    const nti_value *v = &g->value[i];
+typedef struct nti_site { // a planned graph and where its scratch begins
+    const nti_graph *g;
+    const nti_schedule *s;
+    const size_t *constant_at;  // of the whole program
+    const struct nti_site *around;
+    size_t base;
+} nti_site;
+
+static nti_ref nti_ref_of(const nti_site *a, int32_t i) {
+    size_t offset = 0;
+    const nti_value *v = &a->g->value[i];
+    for (; v->place == NTI_IN_OUTER; a = a->around) {
+        offset += (size_t)v->offset * nt_dtype_size((nt_dtype)v->dtype);
+        v = nti_around(a->g, &a->g->value[v->root]);
+    }
     nti_ref r = { 0, NULL, v->place };
-    size_t size = nt_dtype_size((nt_dtype)v->dtype);
-    r.offset = (size_t)v->offset * size;
-    if (v->place == NTI_IN_LEAF) r.leaf = (nti_node *)(uintptr_t)g->value[v->root].node;
-    else if (v->place == NTI_IN_CONSTANT) r.offset += constant_at[v->root];
-    else r.offset += s->buffer[s->buffer_of[v->root]].offset;
+    r.offset = offset + (size_t)v->offset * nt_dtype_size((nt_dtype)v->dtype);
+    if (v->place == NTI_IN_LEAF) r.leaf = (nti_node *)(uintptr_t)a->g->value[v->root].node;
+    else if (v->place == NTI_IN_CONSTANT) r.offset += a->constant_at[v->root];
+    else r.offset += a->base + a->s->buffer[a->s->buffer_of[v->root]].offset;
     return r;
 }
 
@@ -13426,14 +14216,18 @@ static void nti_emit_view(nti_carve *c, nti_view *view, const nti_value *v) {
     view->data = NULL, view->shape = p, view->stride = p + v->rank, view->dtype = v->dtype, view->rank = v->rank;
 }
 
-static void nti_emit_instruction(nti_carve *c, const nti_graph *g, const nti_schedule *s, const size_t *constant_at, nt_program *p,
-                                 nti_instruction *to, int32_t work) {
+static size_t nti_scratch_at(const nti_schedule *s, int32_t work) {
+    return s->scratch_of[work] < 0 ? 0 : s->buffer[s->scratch_of[work]].offset;
+}
+
+static void nti_emit_instruction(nti_carve *c, const nti_site *a, nt_program *p, nti_instruction *to, int32_t work) {
+    const nti_graph *g = a->g;
     const nti_value *v = &g->value[g->work[work]];
     const nti_node *n = v->node;
     const nti_row *row = nti_row_of(v->op);
     int ni = v->made_copy ? 0 : n->ni, nd = v->made_copy ? 0 : n->nd;
-    nti_view *in = (nti_view *)nti_carve_take(c, v->inputs * sizeof *in, NTI_CARVE_ALIGN), none;
-    nti_ref *refs = (nti_ref *)nti_carve_take(c, v->inputs * sizeof *refs, NTI_CARVE_ALIGN);
+    nti_view *in = (nti_view *)nti_carve_take(c, (size_t)v->inputs * sizeof *in, NTI_CARVE_ALIGN), none;
+    nti_ref *refs = (nti_ref *)nti_carve_take(c, (size_t)v->inputs * sizeof *refs, NTI_CARVE_ALIGN);
     int64_t *ai = (int64_t *)nti_carve_take(c, (size_t)ni * sizeof *ai, NTI_CARVE_ALIGN);
     double *ad = (double *)nti_carve_take(c, (size_t)nd * sizeof *ad, NTI_CARVE_ALIGN);
     nti_view *out = to ? &to->call.out : &none;
@@ -13447,16 +14241,39 @@ static void nti_emit_instruction(nti_carve *c, const nti_graph *g, const nti_sch
     to->call.isa = g->tape->isa, to->call.op = v->op, to->call.in = in, to->call.inputs = v->inputs, to->call.i = ai, to->call.d = ad,
     to->call.plan = v->plan, to->call.program = p;
     to->eval = v->made_copy ? nti_eval_copy : row->eval;
-    to->name = row->flags & NTI_CHECKS ? name : row->name, to->op = v->op, to->effect = (uint8_t)nti_is_effect(v), to->in = refs;
+    to->name = row->flags & NTI_CHECKS ? name : row->name, to->op = v->op, to->effect = (uint8_t)(nti_is_effect(v) && v->place == NTI_IN_LEAF), to->in = refs;
     to->flops = v->made_copy || (row->flags & NTI_CHEAP) ? 0 : row->cost ? row->cost(n) : (double)nti_count(v->rank, v->shape);
-    for (int k = 0; k < v->inputs; k++) refs[k] = nti_ref_of(g, s, constant_at, g->operand[v->first + k]);
-    to->out = nti_ref_of(g, s, constant_at, g->work[work]);
-    to->shared = s->scratch_of[work] < 0 ? 0 : s->buffer[s->scratch_of[work]].offset;
+    for (int k = 0; k < v->inputs; k++) refs[k] = nti_ref_of(a, g->operand[v->first + k]);
+    to->out = nti_ref_of(a, g->work[work]);
+    to->shared = a->base + nti_scratch_at(a->s, work);
     to->workers = to->shared + nti_round_up(v->plan.shared, NTI_ALIGN);
 }
 
-// Instructions are numbered without the barrier, which does nothing.
-static int nti_instruction_at(const nti_schedule *s, int32_t position) { return position - (position > s->barrier); }
+// The instructions of a graph, those of a loop behind its start. Counts them, or writes them from list[at] on. As deep as maps nest.
+static int32_t nti_emit_graph(nti_carve *c, const nti_site *a, nt_program *p, nti_instruction *list, int32_t at, double *flops) {
+    for (int32_t k = 0; k < a->g->works; k++) {
+        int32_t work = a->s->order[k], i = a->g->work[work];
+        a->s->number[k] = at; // the barrier has the number of what follows
+        if (i < 0) continue;
+        if (a->g->value[i].op != NTI_OP_MAP_LOOP) {
+            nti_emit_instruction(c, a, p, list ? &list[at] : NULL, work);
+            if (list) *flops += list[at].flops;
+            at++;
+            continue;
+        }
+        const nti_loop *loop = nti_loop_of(a->g, i);
+        nti_site inside = { &loop->body, loop->schedule, a->constant_at, a, a->base + nti_scratch_at(a->s, work) };
+        nti_instruction *start = list ? &list[at] : NULL;
+        double once = 0;
+        at = nti_emit_graph(c, &inside, p, list, at + 1, &once);
+        *flops += once * (double)loop->map->count;
+        if (!start) continue;
+        start->name = nti_row_of(NTI_OP_MAP_LOOP)->name, start->op = NTI_OP_MAP_LOOP;
+        start->count = loop->map->count, start->end = at;
+    }
+    a->s->number[a->g->works] = at;
+    return at;
+}
 
 static int nti_at_peak(const nti_graph *g, const nti_schedule *s,
                        int32_t i) { // value i holds its buffer at the peak: made last of those that share it
@@ -13494,7 +14311,7 @@ static void nti_emit_report(nti_carve *c, const nti_graph *g, const nti_schedule
         nt_report_value *e = &list[n++];
         e->operation = v->made_copy ? "copy" : nti_row_of(v->op)->name, e->name = name, e->dtype = (nt_dtype)v->dtype,
         e->shape = nt_shape_make(v->rank, v->shape);
-        e->bytes = b->bytes, e->born = nti_instruction_at(s, s->position[g->slot[i]]), e->last_use = nti_instruction_at(s, b->death),
+        e->bytes = b->bytes, e->born = s->number[s->position[g->slot[i]]], e->last_use = s->number[b->death],
         e->last_user = "output";
         if (b->death < g->works && g->work[s->order[b->death]] >= 0)
             e->last_user = nti_row_of(g->value[g->work[s->order[b->death]]].op)->name;
@@ -13515,15 +14332,18 @@ static void nti_emit_constant(char *to, const nti_value *v) {
 
 // Writes the program, or measures it when c->base is NULL; the two cannot drift apart.
 static nt_program *nti_emit(nti_carve *c, const nti_graph *g, const nti_schedule *s, size_t *constant_at) {
-    int32_t works = 0, leaves = 0;
+    int32_t leaves = 0;
     size_t constants = 0, persistent = 0;
-    for (int32_t k = 0; k < g->works; k++) works += g->work[k] >= 0;
+    nti_carve none = { NULL, 0 };
+    const nti_site site = { g, s, constant_at, NULL, 0 };
+    double flops = 0;
     for (int32_t i = 0; i < g->count; i++) {
         const nti_value *v = &g->value[i];
         if (v->uses && v->place == NTI_IN_LEAF && v->op <= NTI_OP_VARIABLE) leaves++, persistent += nti_value_bytes(v);
         if (!v->uses || v->root != i || v->place != NTI_IN_CONSTANT) continue;
         constant_at[i] = constants, constants += nti_round_up(nti_constant_bytes(v), NTI_ALIGN);
     }
+    int32_t works = nti_emit_graph(&none, &site, NULL, NULL, 0, &flops);
     nt_program *p = (nt_program *)nti_carve_take(c, sizeof *p, NTI_ALIGN);
     char *constant = (char *)nti_carve_take(c, constants, NTI_ALIGN);
     nti_instruction *list = (nti_instruction *)nti_carve_take(c, (size_t)works * sizeof *list, NTI_CARVE_ALIGN);
@@ -13532,19 +14352,13 @@ static nt_program *nti_emit(nti_carve *c, const nti_graph *g, const nti_schedule
     nt_report_info report;
     memset(&report, 0, sizeof report);
     nti_emit_report(c, g, s, &report);
-    works = 0;
-    for (int32_t k = 0; k < g->works; k++) {
-        if (g->work[s->order[k]] < 0) continue;
-        if (k <= s->peak_position) report.peak_instruction = works;
-        nti_emit_instruction(c, g, s, constant_at, p, list ? &list[works] : NULL, s->order[k]);
-        if (list) report.flops += list[works].flops;
-        works++;
-    }
+    nti_emit_graph(c, &site, p, list, 0, &report.flops);
+    report.peak_instruction = s->number[s->peak_position];
     for (int k = 0; k < g->outputs; k++) {
         const nti_value *v = &g->value[g->target[k]];
         const char *name = nti_carve_string(c, v->node->pub.name);
         if (!output) continue;
-        output[k].ref = nti_ref_of(g, s, constant_at, g->target[k]), output[k].bytes = nti_value_bytes(v),
+        output[k].ref = nti_ref_of(&site, g->target[k]), output[k].bytes = nti_value_bytes(v),
         output[k].dtype = (nt_dtype)v->dtype;
         output[k].shape = nt_shape_make(v->rank, v->shape), output[k].name = name;
     }
@@ -13656,13 +14470,8 @@ static nt_program *nti_compile_place(nti_graph *g, nti_schedule *s, const nti_co
     return NULL;
 }
 
-static int nti_compile_passes(nti_graph *g, nti_schedule *s, const nti_compile_job *job) { // 0: no memory for temporaries
-    if (!nti_pass_collect(g, &job->outputs, &job->effects)) return 0;
-    nti_pass_fill(g, &job->outputs, &job->effects);
-    if (!nti_pass_merge(g)) return 0;
-    nti_pass_accumulate(g);
-    return nti_pass_views(g) && nti_pass_link(g) && nti_pass_plans(g) && nti_pass_order(g, s) && nti_pass_buffers(g, s) &&
-           nti_pass_offsets(g, s);
+static int nti_compile_passes(nti_graph *g, nti_schedule *s, const nti_compile_job *job) {
+    return nti_plan_graph(g, s, &job->outputs, &job->effects);
 }
 
 static nt_program *nti_compile(nt_tape *t, const nti_compile_job *job) {
@@ -13705,6 +14514,9 @@ static int nti_compile_valid(nt_tape *t, const char *name, nt_params list, const
         else if (nti_n(x)->dead)
             nti_fail(t, NT_ERROR_STATE, "%s: use after rewind: %s %d, %v, was recorded after the mark, or before nt_forget_nodes", name,
                      what, k, x);
+        else if (nti_n(x)->loop)
+            nti_fail(t, NT_ERROR_STATE, "%s: %s %d, %v, belongs to the body of a map; nt_map_sum, nt_map_mean and nt_map_stack bring it out",
+                     name, what, k, x);
         else continue;
         return 0;
     }
@@ -13845,7 +14657,24 @@ static void nti_run_tile(void *arg, int64_t index, int worker) {
 
 static int64_t nti_plan_count(const nti_plan *p, int phase) { return p->phases ? p->tiles[phase % p->phases] : 0; }
 
-static void nti_next_instruction(nt_program *p) { p->at.phase = 0, p->at.tile = 0, p->at.instruction++; }
+static int64_t nti_loop_at(const nt_program *p, int64_t depth) { return p->at.turn[depth]; }
+
+static void nti_loop_begin(nt_program *p) {
+    nti_cursor *at = &p->at;
+    at->turn[at->loops] = 0, at->start[at->loops++] = ++at->instruction;
+}
+
+// The next instruction: behind the last of a body, its first, until all iterations are done.
+static void nti_next_instruction(nt_program *p) {
+    nti_cursor *at = &p->at;
+    at->phase = 0, at->tile = 0, at->instruction++;
+    while (at->loops) {
+        const nti_instruction *loop = &p->instruction[at->start[at->loops - 1] - 1];
+        if (loop->end != at->instruction) return;
+        if (++at->turn[at->loops - 1] < loop->count) { at->instruction = at->start[at->loops - 1]; return; }
+        at->loops--;
+    }
+}
 
 // The cursor behind `count` tiles: the next tile, phase or instruction.
 static void nti_advance(nt_program *p, int64_t count) {
@@ -13917,7 +14746,7 @@ static int nti_cancelled(const nt_program *run) { return run->cancel.asked && !r
 static int nti_time_is_up(const nti_slice *s) { return s->once || (s->clock.seconds && !(s->clock.seconds(s->clock.user) < s->until)); }
 
 static void nti_run_rewind(nt_program *p) { // to the first tile
-    p->at.instruction = p->at.phase = 0, p->at.tile = 0;
+    p->at.instruction = p->at.phase = p->at.loops = 0, p->at.tile = 0;
     p->failed = NULL, p->ran = 0, p->owner->last = p;
 }
 
@@ -13926,6 +14755,7 @@ static nt_status nti_run_on(nt_program *p, const nti_slice *s) {
     while (p->at.instruction < p->instructions) {
         nti_instruction *n = &p->instruction[p->at.instruction];
         if (s->looks && nti_cancelled(s->run)) return NT_CANCELLED;
+        if (n->count) { nti_loop_begin(p); continue; }
         if (!p->at.phase && !p->at.tile && !nti_instruction_begin(p, n)) { nti_next_instruction(p); continue; }
         if (n->effect) s->run->assigned = 1;
         nti_advance(p, nti_run_group(p, n, s->looks));

@@ -1,0 +1,239 @@
+// Loops (nt_map): the same random program is recorded twice, with maps and unrolled, and both are differentiated; memory that does not
+// depend on the count; replay for nonlinear reductions; errors. `build/test_maps SEED` runs one random program.
+#define NTTRAIN_IMPLEMENTATION
+#include "nttrain.h"
+#include "graphs.h"
+
+enum { SIZE = 3, LEAVES = 3, MOST = 24, RUNS = 1500 };
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Random programs of vectors of SIZE numbers. Both versions take the same choices: each iteration of an unrolled loop starts
+// from the same dice as the body of the map.
+// ---------------------------------------------------------------------------------------------------------------------
+typedef struct env { nt_tensor *v[MOST]; int n; } env;
+typedef struct world { nt_tape *t; nt_tensor *leaf[LEAVES], *matrix, *rows[2], *key; int maps; int64_t chunk; } world; // rows: (5, SIZE), cut to a loop's count
+
+static void env_add(env *e, nt_tensor *x) {
+    if (e->n < MOST) e->v[e->n++] = x;
+}
+
+static nt_tensor *any(const env *e, dice *d) { return e->v[pick(d, e->n)]; }
+
+static nt_tensor *vector_of(nt_tensor *scalar) { return nt_broadcast(scalar, NT_SHAPE(SIZE)); }
+
+static nt_tensor *operation(world *w, const env *e, dice *d) {
+    nt_tensor *x = any(e, d), *y = any(e, d);
+    switch (pick(d, 9)) {
+    case 0: return nt_add(x, y);
+    case 1: return nt_mul(x, y);
+    case 2: return nt_tanh(x);
+    case 3: return nt_sin(x);
+    case 4: return nt_squeeze(nt_matmul(nt_expand_dims(x, 0), w->matrix), 0);
+    case 5: return nt_softmax(x, 0);
+    case 6: return vector_of(nt_sum(nt_mul(x, y)));
+    case 7: return nt_scale(nt_sub(x, y), 0.5);
+    default: return nt_relu(nt_add_scalar(x, 0.3));
+    }
+}
+
+static nt_tensor *program(world *w, env e, dice *d, int depth);
+
+// What one iteration gives: three values, used by a sum, a mean and a stack.
+static void body(world *w, env e, dice d, int depth, nt_tensor *index, nt_tensor *row0, nt_tensor *row1, nt_tensor **result) {
+    env_add(&e, row0), env_add(&e, row1);
+    env_add(&e, vector_of(nt_scale(nt_cast(index, NT_F64), 0.3)));
+    env_add(&e, nt_normal(nt_fold_in(w->key, index), NT_F64, NT_SHAPE(SIZE)));
+    for (int k = 0; k < 3; k++) result[k] = program(w, e, &d, depth + 1), env_add(&e, result[k]);
+    if (pick(&d, 2)) result[1] = nt_mul(any(&e, &d), any(&e, &d)); // perhaps the same in every iteration
+}
+
+// log-mean-exp over the first axis, a nonlinear reduction.
+static nt_tensor *reduce_stack(nt_tensor *stack, int kind) {
+    return kind ? nt_logsumexp_axes(stack, NT_AXES(0), 0) : nt_max_axes(stack, NT_AXES(0), 0);
+}
+
+static void loop(world *w, env *e, dice *d, int depth) {
+    int count = 1 + pick(d, 4), kind = pick(d, 4) > 0;
+    dice inside = { roll(d) };
+    nt_tensor *rows[2], *result[3], *sum[2] = { NULL, NULL }, *part[5];
+    for (int k = 0; k < 2; k++) rows[k] = nt_slice_axis(w->rows[k], 0, 0, count);
+    if (w->maps) {
+        nt_map_desc desc = { w->chunk };
+        nt_map *m = nt_map_begin(w->t, count, &desc);
+        body(w, *e, inside, depth, nt_map_index(m), nt_map_slice(m, rows[0]), nt_map_slice(m, rows[1]), result);
+        sum[0] = nt_map_sum(m, result[0]), sum[1] = nt_map_mean(m, result[1]), result[2] = nt_map_stack(m, result[2]);
+        nt_map_end(m);
+    } else {
+        for (int k = 0; k < count; k++) {
+            body(w, *e, inside, depth, nt_scalar(w->t, NT_I32, k), nt_squeeze(nt_slice_axis(rows[0], 0, k, k + 1), 0), nt_squeeze(nt_slice_axis(rows[1], 0, k, k + 1), 0), result);
+            for (int j = 0; j < 2; j++) sum[j] = sum[j] ? nt_add(sum[j], result[j]) : result[j];
+            part[k] = result[2];
+        }
+        sum[1] = nt_scale(sum[1], 1.0 / count);
+        nt_params parts = { count, part };
+        result[2] = nt_stack(parts, 0);
+    }
+    env_add(e, nt_scale(sum[0], 0.2)), env_add(e, sum[1]), env_add(e, reduce_stack(result[2], kind));
+}
+
+static nt_tensor *program(world *w, env e, dice *d, int depth) {
+    int steps = 1 + pick(d, depth ? 3 : 5);
+    for (int k = 0; k < steps; k++) {
+        if (depth < 3 && pick(d, 3) == 0) loop(w, &e, d, depth);
+        else env_add(&e, operation(w, &e, d));
+    }
+    return e.v[e.n - 1 - pick(d, e.n < 3 ? e.n : 3)];
+}
+
+static nt_tensor *leaf(nt_tape *t, dice *d, nt_shape shape) {
+    double data[5 * SIZE];
+    for (int k = 0; k < 5 * SIZE; k++) data[k] = 0.8 * real(d);
+    return nt_variable(t, NT_F64, shape, data);
+}
+
+enum { VALUES = 2 + 3 * LEAVES, NUMBERS = 2 + 3 * LEAVES * SIZE };
+
+// loss, its gradients, the derivative of the loss along w, the gradients' derivative along w, the gradient of their squares.
+static int numbers_of(uint64_t seed, int maps, int64_t chunk, double *out, char *why) {
+    dice d = { seed };
+    world w;
+    env e;
+    memset(&w, 0, sizeof w), memset(&e, 0, sizeof e);
+    w.t = nt_tape_open(NULL), w.maps = maps, w.chunk = chunk;
+    nt_tensor *along[LEAVES], *value[VALUES];
+    for (int k = 0; k < LEAVES; k++) env_add(&e, w.leaf[k] = leaf(w.t, &d, NT_SHAPE(SIZE)));
+    for (int k = 0; k < LEAVES; k++) along[k] = leaf(w.t, &d, NT_SHAPE(SIZE));
+    for (int k = 0; k < 2; k++) w.rows[k] = leaf(w.t, &d, NT_SHAPE(5, SIZE));
+    w.matrix = leaf(w.t, &d, NT_SHAPE(SIZE, SIZE)), w.key = nt_key_tensor(w.t, nt_key(seed));
+    nt_tensor *last = program(&w, e, &d, 0), *loss = nt_sum(nt_square(nt_tanh(last)));
+    nt_params leaves = { LEAVES, w.leaf }, tangents = { LEAVES, along };
+    nt_params g = nt_grads(loss, leaves), h = nt_jvp(g, leaves, tangents), jvp = nt_jvp(nti_list(&loss, 1), leaves, tangents);
+    nt_tensor *squares = NULL;
+    for (int k = 0; k < g.count; k++) squares = squares ? nt_add(squares, nt_sum(nt_square(g.items[k]))) : nt_sum(nt_square(g.items[k]));
+    nt_params gg = nt_grads(squares, leaves);
+    int n = 0, ok = g.count && h.count && jvp.count && gg.count;
+    if (ok) {
+        value[n++] = loss, value[n++] = jvp.items[0];
+        for (int k = 0; k < LEAVES; k++) value[n++] = g.items[k], value[n++] = h.items[k], value[n++] = gg.items[k];
+        nt_params outputs = { n, value };
+        nt_program *p = nt_compile_many(w.t, outputs, NULL);
+        ok = p && nt_run(p) == NT_OK;
+        for (int k = 0, at = 0; ok && k < n; at += k < 2 ? 1 : SIZE, k++) nt_read(p, k, out + at);
+    }
+    snprintf(why, 256, "%s", nt_error(w.t) ? nt_error(w.t) : "");
+    nt_tape_close(w.t);
+    return ok;
+}
+
+static int agree(uint64_t seed, int64_t chunk, int verbose) {
+    double unrolled[NUMBERS], mapped[NUMBERS], largest = 1;
+    char why[256];
+    if (!numbers_of(seed, 0, 1, unrolled, why) || !numbers_of(seed, 1, chunk, mapped, why)) {
+        tap_note("seed %llu: %s", (unsigned long long)seed, why);
+        return 0;
+    }
+    int at = 0;
+    for (int k = 0; k < NUMBERS; k++) largest = fabs(unrolled[k]) > largest ? fabs(unrolled[k]) : largest;
+    for (int k = 0; k < NUMBERS; k++) {
+        if (verbose) tap_note("%d: %.17g %.17g", k, unrolled[k], mapped[k]);
+        if (fabs(unrolled[k] - mapped[k]) > 1e-12 * largest && !at) at = k + 1; // sums of a few dozen terms in another order
+    }
+    if (at) tap_note("seed %llu, chunk %lld: number %d is %.17g unrolled and %.17g as maps", (unsigned long long)seed, (long long)chunk, at - 1, unrolled[at - 1], mapped[at - 1]);
+    return !at;
+}
+
+static void test_random(void) {
+    int good = 0;
+    for (uint64_t seed = 1; seed <= RUNS; seed++) good += agree(seed, 1, 0);
+    tap_is_int(good, RUNS, "random programs with maps, their gradients, jvps and second derivatives agree with unrolled ones");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Memory, loops
+// ---------------------------------------------------------------------------------------------------------------------
+static size_t scratch_of(int count, int *loops) {
+    nt_tape *t = nt_tape_open(NULL);
+    nt_tensor *w = nt_variable(t, NT_F32, NT_SHAPE(20, 20), NULL), *x = nt_variable(t, NT_F32, NT_SHAPE(8, 20), NULL), *key = nt_key_tensor(t, nt_key(1));
+    nt_map *m = nt_map_begin(t, count, NULL);
+    nt_tensor *noise = nt_normal(nt_fold_in(key, nt_map_index(m)), NT_F32, NT_SHAPE(8, 20));
+    nt_tensor *loss = nt_map_mean(m, nt_mean(nt_square(nt_tanh(nt_matmul(nt_add(x, noise), w)))));
+    nt_map_end(m);
+    nt_program *p = nt_compile_many(t, NT_LIST(loss, nt_grad(loss, w), nt_grad(loss, x)), NULL);
+    *loops = 0;
+    for (int k = 0; p && k < p->instructions; k++) *loops += p->instruction[k].count > 0;
+    size_t bytes = nt_report(p).peak;
+    nt_tape_close(t);
+    return bytes;
+}
+
+static void test_memory(void) {
+    int loops;
+    size_t one = scratch_of(1, &loops);
+    for (int count = 4; count <= 64; count *= 4) {
+        tap_ok(scratch_of(count, &loops) == one, "as many bytes for %d iterations as for 1, %lld", count, (long long)one);
+        tap_is_int(loops, 1, "forward and backward are one loop");
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Errors
+// ---------------------------------------------------------------------------------------------------------------------
+static void expect_error(nt_tape *t, nt_status status, const char *part, const char *name) {
+    const char *e = nt_error(t);
+    tap_ok(e && nt_error_status(t) == status && strstr(e, part), "%s: %s", name, e ? e : "no error");
+    nt_error_clear(t);
+}
+
+static void test_errors(void) {
+    nt_tape *t = nt_tape_open(NULL);
+    nt_tensor *x = nt_variable(t, NT_F32, NT_SHAPE(4), NULL), *scalar = nt_variable(t, NT_F32, NT_SCALAR, NULL);
+    tap_ok(!nt_map_begin(t, 0, NULL), "no map of 0 iterations");
+    expect_error(t, NT_ERROR_ARGUMENT, "count is 0", "0 iterations");
+    nt_map *m = nt_map_begin(t, 3, NULL);
+    nt_map_slice(m, x);
+    expect_error(t, NT_ERROR_SHAPE, "first axis is not 3", "a slice of another size");
+    nt_tensor *y = nt_mul(x, nt_cast(nt_map_index(m), NT_F32)), *sum = nt_map_sum(m, y);
+    nt_add(y, sum);
+    expect_error(t, NT_ERROR_STATE, "has not ended", "a value of the body with an unfinished result");
+    nt_assign(x, y);
+    expect_error(t, NT_ERROR_STATE, "assignment in the body", "an assignment in a body");
+    nt_map *inner = nt_map_begin(t, 2, NULL);
+    nt_tensor *z = nt_mul(y, nt_cast(nt_map_index(inner), NT_F32));
+    nt_map_sum(m, z);
+    expect_error(t, NT_ERROR_STATE, "inside of this one", "a sum over the outer map of a value of the inner one");
+    nt_map_end(m);
+    expect_error(t, NT_ERROR_STATE, "has not ended", "the outer map ends first");
+    nt_map_end(inner), nt_map_end(m);
+    tap_ok(!nt_compile(y, NULL), "a value of a body is no output");
+    expect_error(t, NT_ERROR_STATE, "belongs to the body of a map", "a value of a body as output");
+    nt_map *other = nt_map_begin(t, 3, NULL);
+    nt_add(y, nt_cast(nt_map_index(other), NT_F32));
+    expect_error(t, NT_ERROR_STATE, "another map", "values of two maps");
+    nt_map_end(other);
+    nt_map *deep[16];
+    int n = 0;
+    while (n < 16 && (deep[n] = nt_map_begin(t, 2, NULL)) != NULL) n++;
+    tap_is_int(n, 8, "eight maps deep");
+    expect_error(t, NT_ERROR_ARGUMENT, "at most 8", "nine maps deep");
+    while (n--) nt_map_end(deep[n]);
+    nt_map *again = nt_map_begin(t, 2, NULL);
+    tap_ok(again && !nti_n(nt_map_index(again))->loop->parent, "all maps have ended");
+    nt_marker mark = nt_mark(t);
+    nt_map_begin(t, 2, NULL);
+    nt_rewind(t, mark);
+    nt_map_end(again);
+    tap_ok(!nt_error(t), "a rewind ends the maps that are newer");
+    tap_ok(nt_compile(nt_map_mean(again, scalar), NULL) != NULL, "the mean of what does not change");
+    nt_tape_close(t);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) {
+        tap_ok(agree(strtoull(argv[1], NULL, 10), argc > 2 ? atoi(argv[2]) : 1, 1), "seed %s", argv[1]);
+        return tap_end();
+    }
+    test_random();
+    test_memory();
+    test_errors();
+    return tap_end();
+}
