@@ -686,6 +686,23 @@ typedef enum nt_bias { NT_BIAS_ON, NT_BIAS_OFF } nt_bias;
 typedef struct nt_dense_desc { nt_bias bias; nt_init_desc kernel_init, bias_init; nt_dtype dtype; } nt_dense_desc; // lecun normal, zeros, f32
 typedef struct nt_conv_layer_desc { nt_conv_desc conv; nt_bias bias; nt_init_desc kernel_init, bias_init; nt_dtype dtype; } nt_conv_layer_desc;
 typedef struct nt_layer_norm_desc { double eps; int no_scale, no_bias; nt_dtype dtype; } nt_layer_norm_desc; // eps 0: 1e-6
+typedef struct nt_attention_layer_desc { // lecun normal, zeros, f32
+    int features;          // of q, k and v for all heads together; 0: as wide as the input
+    int out_features;      // 0: as wide as the input
+    int causal;
+    nt_bias bias;
+    nt_init_desc kernel_init, bias_init;
+    nt_dtype dtype;
+} nt_attention_layer_desc;
+typedef struct nt_encoder_desc { int dim, heads, mlp, causal; double dropout; nt_dtype dtype; } nt_encoder_desc; // mlp 0: 4 dim
+typedef struct nt_vit_desc {
+    int patch, dim, depth, heads, mlp; // 0: 16, 192, 12, 3, 4 dim
+    int outputs;                       // 1 or more
+    int mean_pool;                     // 0: a class token in front, read at the end; else the mean over tokens
+    double dropout;
+    nt_init_desc head_init;            // default: zeros, as in the paper's code: until the head has moved, no other gradient is anything but 0
+    nt_dtype dtype;
+} nt_vit_desc;
 typedef struct nt_embed_desc { nt_init_desc embedding_init; nt_dtype dtype; } nt_embed_desc; // variance scaling 1, fan in, normal
 
 NT_API nt_layer *nt_dense_layer(nt_tape *t, int features, const nt_dense_desc *desc);
@@ -712,6 +729,16 @@ NT_API nt_layer *nt_identity_layer(nt_tape *t);
 NT_API nt_layer *nt_flatten_layer(nt_tape *t);              // all axes but the first
 NT_API nt_layer *nt_layer_norm_layer(nt_tape *t, const nt_layer_norm_desc *desc);
 NT_API nt_layer *nt_dropout_layer(nt_tape *t, double rate); // only with .train
+// Attention of x (batch, time, dim) to itself, flax's MultiHeadDotProductAttention: query, key, value (dim, heads, dim / heads), out.
+NT_API nt_layer *nt_attention_layer(nt_tape *t, int heads, const nt_attention_layer_desc *desc);
+NT_API nt_layer *nt_tokens_layer(nt_tape *t);               // (N, spatial axes, C) to (N, tokens, C)
+NT_API nt_layer *nt_token_layer(nt_tape *t, int64_t index); // (N, tokens, C) to (N, C): one token; negative: from the end
+NT_API nt_layer *nt_class_token_layer(nt_tape *t, nt_dtype dtype); // a trained token "cls" (1, 1, C), zeros at first, in front of the others
+NT_API nt_layer *nt_position_layer(nt_tape *t, nt_dtype dtype);    // adds "pos_embedding" (1, tokens, C), normal(0.02) at first
+// x + attention(norm(x)), then x + mlp(norm(x)), in flax's vision transformer: LayerNorm_0, MultiHeadDotProductAttention_1, LayerNorm_2, MlpBlock_3.
+NT_API nt_layer *nt_encoder_layer(nt_tape *t, const nt_encoder_desc *desc);
+// The vision transformer, images (N, H, W, C) to (N, outputs), its parameters under the names of google-research/vision_transformer.
+NT_API nt_layer *nt_vit_layer(nt_tape *t, const nt_vit_desc *desc);
 // Tokens i32 (...) to their rows of a table, (..., features).
 NT_API nt_layer *nt_embed_layer(nt_tape *t, int64_t count, int features, const nt_embed_desc *desc);
 
@@ -1775,12 +1802,12 @@ static void nti_sha1_end(nti_sha1 *s) {
 }
 
 // The first word of the SHA-1 of the names, without separator, and the count in as few bytes as hold it.
-static uint32_t nti_flax_number(const char *path, uint32_t count) {
+static uint32_t nti_flax_number(const char *path, size_t length, uint32_t count) {
     nti_sha1 s;
     nti_sha1_begin(&s);
-    for (; path && *path; path++)
-        if (*path != '/')
-            nti_sha1_put(&s, (unsigned char)*path);
+    for (size_t k = 0; k < length; k++)
+        if (path[k] != '/')
+            nti_sha1_put(&s, (unsigned char)path[k]);
     for (int k = 24; k >= 0; k -= 8)
         if (count >> k)
             nti_sha1_put(&s, (unsigned char)(count >> k));
@@ -1788,7 +1815,7 @@ static uint32_t nti_flax_number(const char *path, uint32_t count) {
     return s.h[0];
 }
 NT_API nt_key_value nt_key_flax(nt_key_value key, const char *path, uint32_t count) {
-    return nt_key_fold_in(key, nti_flax_number(path, count));
+    return nt_key_fold_in(key, nti_flax_number(path, path ? strlen(path) : 0, count));
 }
 
 // >>random numbers
@@ -15114,6 +15141,7 @@ struct nt_layer {
     nt_conv_desc conv;
     nt_pool_desc pool;
     int join, axis;              // how branches come together
+    int causal;
     // the list of steps: a leaf has one, itself
     nt_layer **step;
     const char **path;           // of each step, made by nt_init
@@ -15146,6 +15174,11 @@ enum {
     NTI_LAYER_NORM,
     NTI_DROPOUT,
     NTI_EMBED,
+    NTI_ATTENTION,
+    NTI_TOKENS,
+    NTI_TOKEN,
+    NTI_CLASS_TOKEN,
+    NTI_POSITION,
     NTI_LAYER_KINDS
 };
 enum { NTI_JOIN_SUM, NTI_JOIN_PRODUCT, NTI_JOIN_CONCAT };
@@ -15268,7 +15301,7 @@ static nt_tensor *nti_dropout_apply(const nt_layer *l, nt_tensor *x, nt_tensor *
     (void)p;
     memset(&none, 0, sizeof none);
     if (!a->train || l->number == 0) return x;
-    nt_tensor *number = nt_scalar(l->tape, NT_U32, (double)nti_flax_number(a->path, 1));
+    nt_tensor *number = nt_scalar(l->tape, NT_U32, (double)nti_flax_number(a->path, strlen(a->path), 1));
     return nt_dropout(x, nt_fold_in(a->key, number), l->number, none);
 }
 
@@ -15281,6 +15314,106 @@ static int nti_embed_shapes(const nt_layer *l, const nt_tensor *x, nt_shape *sha
 static nt_tensor *nti_embed_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
     (void)l, (void)a;
     return nt_gather(p[0], x, 0);
+}
+
+static int nti_is_sequence(const nt_layer *l, const char *name, const nt_tensor *x) { // 0 after an error
+    if (x->rank == 3) return 1;
+    nti_sticky(l->tape, NT_ERROR_SHAPE, "%s takes (batch, time, features), not %v", name, x);
+    return 0;
+}
+
+// Parameters: kernel and bias of query, key and value, then of out.
+static int nti_attention_layer_shapes(const nt_layer *l, const nt_tensor *x, nt_shape *shape) {
+    if (!nti_is_sequence(l, "nt_attention_layer", x)) return 0;
+    int64_t dim = x->shape[2], heads = l->count, features = l->features ? l->features : dim;
+    if (features % heads) {
+        nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_attention_layer: %lld features do not divide into %lld heads", (long long)features,
+                   (long long)heads);
+        return 0;
+    }
+    for (int k = 0; k < 3; k++) {
+        nt_shape *kernel = &shape[2 * k], *bias = &shape[2 * k + 1];
+        kernel->rank = 3, kernel->size[0] = dim, kernel->size[1] = heads, kernel->size[2] = features / heads;
+        bias->rank = 2, bias->size[0] = heads, bias->size[1] = features / heads;
+    }
+    shape[6].rank = 3, shape[6].size[0] = heads, shape[6].size[1] = features / heads;
+    shape[6].size[2] = shape[7].size[0] = l->axis ? l->axis : dim, shape[7].rank = 1;
+    return 1;
+}
+
+// x times a kernel whose axes from `split` on are those of the result, all others summed over.
+static nt_tensor *nti_dense_general(nt_tensor *x, nt_tensor *kernel, nt_tensor *bias, int split) {
+    nt_shape flat = nt_shape_make(2, kernel->shape);
+    flat.size[0] = nti_count(split, kernel->shape), flat.size[1] = nti_count(kernel->rank - split, kernel->shape + split);
+    nt_tensor *b = bias ? nt_reshape(bias, nt_shape_make(1, flat.size + 1)) : NULL;
+    return bias && !b ? NULL : nt_dense(x, nt_reshape(kernel, flat), b);
+}
+
+static nt_tensor *nti_attention_layer_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    nt_attention_desc d;
+    nt_tensor *head[3];
+    (void)a;
+    if (!nti_is_sequence(l, "nt_attention_layer", x)) return NULL;
+    memset(&d, 0, sizeof d);
+    d.causal = l->causal;
+    nt_shape split = nt_shape_of(x);
+    split.rank = 4, split.size[2] = p[0]->shape[1], split.size[3] = p[0]->shape[2];
+    for (int k = 0; k < 3; k++) {
+        head[k] = nti_dense_general(x, p[2 * k], l->use[1] ? p[2 * k + 1] : NULL, 1);
+        head[k] = head[k] ? nt_reshape(head[k], split) : NULL;
+    }
+    nt_tensor *y = nt_attention(head[0], head[1], head[2], NULL, &d);
+    return y ? nti_dense_general(nt_flatten(y, 2), p[6], l->use[1] ? p[7] : NULL, 2) : NULL;
+}
+
+static nt_tensor *nti_tokens_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    (void)p, (void)a;
+    if (x->rank < 3) {
+        nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_tokens_layer takes (N, spatial axes, C), not %v", x);
+        return NULL;
+    }
+    nt_shape flat = nt_shape_make(3, x->shape);
+    flat.size[1] = nti_count(x->rank - 2, x->shape + 1), flat.size[2] = x->shape[x->rank - 1];
+    return nt_reshape(x, flat);
+}
+
+static nt_tensor *nti_token_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    (void)p, (void)a;
+    int64_t at = l->count < 0 && x->rank > 1 ? l->count + x->shape[1] : l->count;
+    if (!nti_is_sequence(l, "nt_token_layer", x)) return NULL;
+    if (at < 0 || at >= x->shape[1]) {
+        nti_sticky(l->tape, NT_ERROR_ARGUMENT, "nt_token_layer: there is no token %lld in %v", (long long)l->count, x);
+        return NULL;
+    }
+    nt_tensor *y = nt_slice_axis(x, 1, at, at + 1);
+    return y ? nt_squeeze(y, 1) : NULL;
+}
+
+static int nti_class_token_shapes(const nt_layer *l, const nt_tensor *x, nt_shape *shape) {
+    if (!nti_is_sequence(l, "nt_class_token_layer", x)) return 0;
+    shape[0].rank = 3, shape[0].size[0] = shape[0].size[1] = 1, shape[0].size[2] = x->shape[2];
+    return 1;
+}
+
+static nt_tensor *nti_class_token_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    nt_tensor *part[2];
+    (void)a;
+    if (!nti_is_sequence(l, "nt_class_token_layer", x)) return NULL;
+    nt_shape each = nt_shape_of(p[0]);
+    each.size[0] = x->shape[0];
+    part[0] = nt_broadcast(p[0], each), part[1] = x;
+    return nt_concat(nti_list(part, 2), 1);
+}
+
+static int nti_position_shapes(const nt_layer *l, const nt_tensor *x, nt_shape *shape) {
+    if (!nti_is_sequence(l, "nt_position_layer", x)) return 0;
+    shape[0] = nt_shape_of(x), shape[0].size[0] = 1;
+    return 1;
+}
+
+static nt_tensor *nti_position_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    (void)l, (void)a;
+    return nt_add(x, p[0]);
 }
 
 #define NTI_NO_PARAMS { NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
@@ -15306,6 +15439,13 @@ static const nti_layer_row nti_layer_rows[NTI_LAYER_KINDS] = {
     { "LayerNorm", NTI_PARAMS2("scale", "bias"), nti_layer_norm_shapes, nti_layer_norm_apply },
     { "Dropout", NTI_NO_PARAMS, NULL, nti_dropout_apply },
     { "Embed", NTI_PARAMS2("embedding", NULL), nti_embed_shapes, nti_embed_apply },
+    { "MultiHeadDotProductAttention",
+      { "query/kernel", "query/bias", "key/kernel", "key/bias", "value/kernel", "value/bias", "out/kernel", "out/bias", NULL, NULL, NULL, NULL },
+      nti_attention_layer_shapes, nti_attention_layer_apply },
+    { "Tokens", NTI_NO_PARAMS, NULL, nti_tokens_apply },
+    { "Token", NTI_NO_PARAMS, NULL, nti_token_apply },
+    { "ClassToken", NTI_PARAMS2("", NULL), nti_class_token_shapes, nti_class_token_apply },
+    { "AddPositionEmbs", NTI_PARAMS2("pos_embedding", NULL), nti_position_shapes, nti_position_apply },
 };
 
 // Making ------------------------------------------------------------------------------------------------------------------
@@ -15491,6 +15631,50 @@ NT_API nt_layer *nt_dropout_layer(nt_tape *t, double rate) {
     return l;
 }
 
+static void nti_init_axes(nt_init_desc *d, int in, int out, int split) { // a kernel of `in + out` axes, unless the caller said which
+    if (d->in_axes.count || d->out_axes.count) return;
+    d->in_axes.count = in, d->out_axes.count = out;
+    for (int k = 0; k < in; k++) d->in_axes.axis[k] = k;
+    for (int k = 0; k < out; k++) d->out_axes.axis[k] = split + k;
+}
+
+NT_API nt_layer *nt_attention_layer(nt_tape *t, int heads, const nt_attention_layer_desc *desc) {
+    nt_attention_layer_desc d;
+    memset(&d, 0, sizeof d);
+    if (desc) d = *desc;
+    if (t && (heads < 1 || d.features < 0 || d.out_features < 0)) return nti_layer_wrong(t, "nt_attention_layer: heads must be 1 or more, features not negative");
+    if (t && !nti_is_float(d.dtype)) return nti_layer_wrong(t, "nt_attention_layer: parameters are f32 or f64");
+    nt_layer *l = nti_leaf_layer(t, "nt_attention_layer", NTI_ATTENTION);
+    if (!l) return NULL;
+    l->count = heads, l->features = d.features, l->axis = d.out_features, l->causal = d.causal, l->dtype = d.dtype;
+    for (int k = 0; k < 4; k++) {
+        l->use[2 * k] = 1, l->use[2 * k + 1] = d.bias == NT_BIAS_ON;
+        l->init[2 * k] = nti_init_default(d.kernel_init, NT_LECUN_NORMAL), l->init[2 * k + 1] = nti_init_default(d.bias_init, NT_INIT_ZEROS);
+        if (k < 3) nti_init_axes(&l->init[2 * k], 1, 2, 1);
+        else nti_init_axes(&l->init[2 * k], 2, 1, 2);
+    }
+    return l;
+}
+
+NT_API nt_layer *nt_tokens_layer(nt_tape *t) { return nti_leaf_layer(t, "nt_tokens_layer", NTI_TOKENS); }
+
+NT_API nt_layer *nt_token_layer(nt_tape *t, int64_t index) {
+    nt_layer *l = nti_leaf_layer(t, "nt_token_layer", NTI_TOKEN);
+    if (l) l->count = index;
+    return l;
+}
+
+static nt_layer *nti_token_parameter(nt_tape *t, const char *name, int kind, nt_dtype dtype, nt_initializer init, double scale) {
+    if (t && !nti_is_float(dtype)) return nti_layer_wrong(t, "nt_class_token_layer, nt_position_layer: parameters are f32 or f64");
+    nt_layer *l = nti_leaf_layer(t, name, kind);
+    if (l) l->dtype = dtype, l->use[0] = 1, l->init[0].kind = init, l->init[0].scale = scale;
+    return l;
+}
+
+NT_API nt_layer *nt_position_layer(nt_tape *t, nt_dtype dtype) {
+    return nti_token_parameter(t, "nt_position_layer", NTI_POSITION, dtype, NT_INIT_NORMAL, 0.02);
+}
+
 // Checks a list of layers and counts their steps; -1 after an error.
 static int nti_layer_list(nt_tape *t, const char *name, int count, nt_layer *const *layers) {
     int steps = 0;
@@ -15590,6 +15774,101 @@ NT_API nt_layer *nt_layer_named(nt_layer *l, const char *name) {
     return l;
 }
 
+NT_API nt_layer *nt_class_token_layer(nt_tape *t, nt_dtype dtype) {
+    return nt_layer_named(nti_token_parameter(t, "nt_class_token_layer", NTI_CLASS_TOKEN, dtype, NT_INIT_ZEROS, 0), "cls");
+}
+
+// The vision transformer -----------------------------------------------------------------------------------------------------
+
+static nt_layer *nti_skip_layer(nt_tape *t, nt_layer *a, nt_layer *b, nt_layer *c) { // x + c(b(a(x))) without a scope; c may be missing
+    nt_layer *list[3], *branch[2];
+    list[0] = a, list[1] = b, list[2] = c;
+    branch[0] = nt_serial_layer(t, 0, NULL), branch[1] = nt_serial_layer(t, c ? 3 : 2, list);
+    return branch[0] && branch[1] ? nti_branches(t, "nt_encoder_layer", NTI_JOIN_SUM, 0, 2, branch) : NULL;
+}
+
+static nt_layer *nti_mlp_block(nt_tape *t, int hidden, int dim, double dropout, nt_dtype dtype) {
+    nt_layer *list[5];
+    nt_dense_desc d;
+    int count = 0;
+    memset(&d, 0, sizeof d);
+    d.kernel_init.kind = NT_GLOROT_UNIFORM, d.bias_init.kind = NT_INIT_NORMAL, d.bias_init.scale = 1e-6, d.dtype = dtype;
+    list[count++] = nt_dense_layer(t, hidden, &d), list[count++] = nt_gelu_tanh_layer(t);
+    if (dropout != 0) list[count++] = nt_dropout_layer(t, dropout);
+    list[count++] = nt_dense_layer(t, dim, &d);
+    if (dropout != 0) list[count++] = nt_dropout_layer(t, dropout);
+    return nt_layer_named(nt_serial_layer(t, count, list), "MlpBlock_3");
+}
+
+NT_API nt_layer *nt_encoder_layer(nt_tape *t, const nt_encoder_desc *desc) {
+    nt_encoder_desc d;
+    nt_attention_layer_desc attention;
+    nt_layer_norm_desc norm;
+    nt_layer *list[2];
+    memset(&d, 0, sizeof d), memset(&attention, 0, sizeof attention), memset(&norm, 0, sizeof norm);
+    if (desc) d = *desc;
+    if (!t || t->sticky) return NULL;
+    if (d.dim < 1 || d.heads < 1 || d.mlp < 0 || d.dim % d.heads)
+        return nti_layer_wrong(t, "nt_encoder_layer: .dim and .heads are 1 or more, and .dim divides into .heads");
+    attention.kernel_init.kind = NT_GLOROT_UNIFORM, attention.causal = d.causal, attention.dtype = norm.dtype = d.dtype;
+    nt_layer *drop = d.dropout != 0 ? nt_dropout_layer(t, d.dropout) : NULL;
+    list[0] = nti_skip_layer(t, nt_layer_named(nt_layer_norm_layer(t, &norm), "LayerNorm_0"),
+                             nt_layer_named(nt_attention_layer(t, d.heads, &attention), "MultiHeadDotProductAttention_1"), drop);
+    list[1] = nti_skip_layer(t, nt_layer_named(nt_layer_norm_layer(t, &norm), "LayerNorm_2"),
+                             nti_mlp_block(t, d.mlp ? d.mlp : 4 * d.dim, d.dim, d.dropout, d.dtype), NULL);
+    return t->sticky ? NULL : nt_serial_layer(t, 2, list);
+}
+
+// All between the tokens and the head: position embedding, blocks, the last norm.
+static nt_layer *nti_vit_transformer(nt_tape *t, const nt_vit_desc *d) {
+    nt_encoder_desc e;
+    nt_layer_norm_desc norm;
+    memset(&e, 0, sizeof e), memset(&norm, 0, sizeof norm);
+    e.dim = d->dim, e.heads = d->heads, e.mlp = d->mlp, e.dropout = d->dropout, e.dtype = norm.dtype = d->dtype;
+    size_t low = t->low.used;
+    nt_layer **list = (nt_layer **)nti_low(t, (size_t)(d->depth + 3) * sizeof *list);
+    int count = 0;
+    if (!list) { nti_no_room(t, "nt_vit_layer"); return NULL; }
+    list[count++] = nt_layer_named(nt_position_layer(t, d->dtype), "posembed_input");
+    if (d->dropout != 0) list[count++] = nt_dropout_layer(t, d->dropout);
+    for (int k = 0; k < d->depth && !t->sticky; k++) {
+        char name[32];
+        nti_text o = { name, sizeof name, 0, 0 };
+        nti_format(&o, "encoderblock_%d", k);
+        list[count++] = nt_layer_named(nt_encoder_layer(t, &e), name);
+    }
+    list[count++] = nt_layer_named(nt_layer_norm_layer(t, &norm), "encoder_norm");
+    nt_layer *l = t->sticky ? NULL : nt_layer_named(nt_serial_layer(t, count, list), "Transformer");
+    nti_low_rewind(t, low);
+    return l;
+}
+
+NT_API nt_layer *nt_vit_layer(nt_tape *t, const nt_vit_desc *desc) {
+    nt_vit_desc d;
+    nt_conv_layer_desc patches;
+    nt_dense_desc head;
+    nt_layer *list[6];
+    int count = 0;
+    memset(&d, 0, sizeof d), memset(&patches, 0, sizeof patches), memset(&head, 0, sizeof head);
+    if (desc) d = *desc;
+    if (!t || t->sticky) return NULL;
+    d.patch = d.patch ? d.patch : 16, d.dim = d.dim ? d.dim : 192, d.depth = d.depth ? d.depth : 12, d.heads = d.heads ? d.heads : 3;
+    d.mlp = d.mlp ? d.mlp : 4 * d.dim;
+    if (d.patch < 1 || d.dim < 1 || d.depth < 1 || d.mlp < 1 || d.outputs < 1 || d.heads < 1 || d.dim % d.heads)
+        return nti_layer_wrong(t, "nt_vit_layer: .outputs and the other sizes are 1 or more, and .dim divides into .heads");
+    int64_t side[2];
+    side[0] = side[1] = d.patch;
+    patches.conv.stride[0] = patches.conv.stride[1] = d.patch, patches.conv.padding = NT_VALID, patches.dtype = head.dtype = d.dtype;
+    head.kernel_init = nti_init_default(d.head_init, NT_INIT_ZEROS);
+    list[count++] = nt_layer_named(nt_conv_layer(t, d.dim, nt_shape_make(2, side), &patches), "embedding");
+    list[count++] = nt_tokens_layer(t);
+    if (!d.mean_pool) list[count++] = nt_class_token_layer(t, d.dtype);
+    list[count++] = nti_vit_transformer(t, &d);
+    list[count++] = d.mean_pool ? nt_global_avg_pool_layer(t) : nt_token_layer(t, 0);
+    list[count++] = nt_layer_named(nt_dense_layer(t, d.outputs, &head), "head");
+    return t->sticky ? NULL : nt_serial_layer(t, count, list);
+}
+
 // Initialising and applying --------------------------------------------------------------------------------------------------
 
 static int nti_is_layer(const nt_layer *l, int kind) { return l->row == &nti_layer_rows[kind]; }
@@ -15662,9 +15941,16 @@ static nt_tensor *nti_make_param(nt_layer *l, int j, const nt_shape *shape, cons
     size_t n = strlen(path), m = strlen(name);
     char *text = p ? (char *)nti_high(l->tape, NTI_PLAIN, NTI_FOR_OBJECT, n + m + 2) : NULL;
     if (!text) return NULL;
-    memcpy(text, path, n), text[n] = '/', memcpy(text + n + 1, name, m + 1);
+    memcpy(text, path, n + 1);
+    if (m) text[n] = '/', memcpy(text + n + 1, name, m + 1); // an empty name: the layer's own
     p->name = text;
     return p;
+}
+
+static size_t nti_module_length(const char *name) { // of "Block_0/Dense_1/kernel" that of "Block_0/Dense_1"
+    size_t n = strlen(name);
+    while (n && name[n - 1] != '/') n--;
+    return n ? n - 1 : 0;
 }
 
 // Parameters of one leaf for inputs like x: made at first, filled always.
@@ -15673,6 +15959,7 @@ static int nti_init_leaf(nt_layer *l, nt_key_value key, const nt_tensor *x, cons
     memset(shape, 0, sizeof shape);
     if (!l->row->shapes) return 1;
     if (!l->row->shapes(l, x, shape)) return 0;
+    const char *before = NULL;
     for (int j = 0, count = 0; j < l->slots; j++) {
         if (!l->use[j]) continue;
         if (!l->param[j]) {
@@ -15688,7 +15975,10 @@ static int nti_init_leaf(nt_layer *l, nt_key_value key, const nt_tensor *x, cons
             nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_init: %v was made for another input; it cannot become %S", p, &shape[j]);
             return 0;
         }
-        if (nt_initialize(nt_key_flax(key, path, (uint32_t)++count), &l->init[j], l->dtype, shape[j], nti_data(p)) != NT_OK) {
+        size_t module = nti_module_length(p->name); // flax counts what each module asks for
+        count = before && module == nti_module_length(before) && !memcmp(before, p->name, module) ? count + 1 : 1, before = p->name;
+        nt_key_value own = nt_key_fold_in(key, nti_flax_number(p->name, module, (uint32_t)count));
+        if (nt_initialize(own, &l->init[j], l->dtype, shape[j], nti_data(p)) != NT_OK) {
             nti_sticky(l->tape, NT_ERROR_ARGUMENT, "nt_init: the initializer of %v does not fit its shape (fans need two axes)", p);
             return 0;
         }
