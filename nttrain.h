@@ -12403,6 +12403,17 @@ static int nti_vjp_node(nti_node *n, uint32_t epoch) { // 0 after an error
     return !n->pub.tape->sticky;
 }
 
+// What has arrived at a view of something smaller goes on to it inside of the loop: a bias is summed, not its broadcast.
+static void nti_vjp_view_inside(nti_node *n) {
+    const nti_row *row = nti_row_of(n->op);
+    nt_tensor *x = n->inputs == 1 ? &n->in[0]->pub : NULL;
+    if (!n->pending || !x || !(row->flags & NTI_VIEW) || !row->vjp || nt_size(x) > nt_size(&n->pub) || !nti_is_float(x->dtype)) return;
+    nt_tensor *g = row->vjp(&n->pub, &x, &n->pending->pub, 0);
+    nt_map *loop = n->pending_loop;
+    n->pending = NULL;
+    if (g) nti_add_adjoint(n->in[0], g, loop);
+}
+
 static void nti_vjp_walk(nt_tape *t, nt_params outputs, nt_params cotangents, nt_params inputs, nt_tensor **result) {
     nti_walk w = nti_walk_mark(t, &outputs, &inputs);
     nti_node *end = nti_walk_end(&w);
@@ -12419,6 +12430,7 @@ static void nti_vjp_walk(nt_tape *t, nt_params outputs, nt_params cotangents, nt
     }
     for (nti_node *n = w.to; n && n->serial >= w.lower && !t->sticky; n = n->previous) {
         if (n->mark != w.epoch || n->reach != w.epoch || !n->inputs || n->wanted || (nti_row_of(n->op)->flags & NTI_NO_GRADIENT)) continue;
+        nti_vjp_view_inside(n);
         nti_flush_adjoint(n);
         if (n->adjoint && !nti_vjp_node(n, w.epoch)) break;
     }
