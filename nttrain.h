@@ -40,7 +40,7 @@
 //                 >>convolution kernels  >>row kernels of a pass  >>updates  >>linear algebra kernels  >>passes
 //                 >>integers  >>casts  >>random arrays  >>initializers
 //                 operations, their plans and tiles: >>matmul  >>convolution  >>axes  >>reductions  >>row operations  >>attention  >>pooling rows
-//                 >>moving rows  >>gather and scatter  >>check of indices  >>factorisations  >>elementwise driver  >>evaluators
+//                 >>moving rows  >>gather and scatter  >>scans and sorts  >>check of indices  >>factorisations  >>elementwise driver  >>evaluators
 //                 >>rows  >>rules  >>samples  >>autodiff  >>transforms  >>compiler  >>planner  >>programs  >>running  >>reports
 //                 >>layers  >>optimizers  >>files
 //
@@ -467,11 +467,46 @@ NT_API nt_tensor *nt_slice_axis(nt_tensor *x, int axis, int64_t start, int64_t l
 NT_API nt_tensor *nt_pad(nt_tensor *x, const int64_t *before, const int64_t *after, const int64_t *interior, double value);
 NT_API nt_tensor *nt_concat(nt_params parts, int axis);
 NT_API nt_tensor *nt_stack(nt_params parts, int axis);
+// Element i of each axis in `axes` becomes element n - 1 - i: a view. Rolled: element i moves to i + shift[k], around the end.
+NT_API nt_tensor *nt_flip(nt_tensor *x, nt_axes axes);
+NT_API nt_tensor *nt_roll(nt_tensor *x, const int64_t *shift, nt_axes axes); // one shift for each of axes
+NT_API nt_tensor *nt_repeat(nt_tensor *x, int64_t n, int axis);              // each element n times
+NT_API nt_tensor *nt_tile(nt_tensor *x, nt_shape times);                     // the whole, along the last axes, as NumPy's tile
+// Matrices (the last two axes): zero above (tril) or below (triu) diagonal k, counted to the right; diagonal k (..., n); the sum of diagonal 0.
+NT_API nt_tensor *nt_tril(nt_tensor *x, int64_t k);
+NT_API nt_tensor *nt_triu(nt_tensor *x, int64_t k);
+NT_API nt_tensor *nt_diag(nt_tensor *x, int64_t k);
+NT_API nt_tensor *nt_trace(nt_tensor *x);
 // x at indices (i32, any shape) along the axis; an index out of range is an error of the run, or is moved into range (clip).
 NT_API nt_tensor *nt_gather(nt_tensor *x, nt_tensor *indices, int axis);
 NT_API nt_tensor *nt_gather_clip(nt_tensor *x, nt_tensor *indices, int axis);
 // x with updates added at the indices; updates are shaped like x with the axis replaced by the axes of the indices. Equal indices add up.
 NT_API nt_tensor *nt_scatter_add(nt_tensor *x, nt_tensor *indices, nt_tensor *updates, int axis);
+// The element of each line of x (along the axis) that the index says: indices (i32) of x's rank, the other axes broadcast; negative ones
+// count from the end, as NumPy's take_along_axis; one out of range is an error of the run.
+NT_API nt_tensor *nt_take_along_axis(nt_tensor *x, nt_tensor *indices, int axis);
+// Row j is the sum of the rows of x (along axis 0) whose id (i32, one for each) is j, of n; other ids count nowhere.
+NT_API nt_tensor *nt_segment_sum(nt_tensor *x, nt_tensor *ids, int64_t n);
+NT_API nt_tensor *nt_one_hot(nt_tensor *indices, int64_t n, nt_dtype dtype); // (..., n); all zero where the index (i32 or u32) is out of range
+// The piece of this size at `starts`, one i32 scalar for each axis; and x with an update put there. A negative start counts from the
+// end, then starts are moved into range so that the piece fits.
+NT_API nt_tensor *nt_dynamic_slice(nt_tensor *x, nt_tensor *const *starts, nt_shape size);
+NT_API nt_tensor *nt_dynamic_update_slice(nt_tensor *x, nt_tensor *update, nt_tensor *const *starts);
+
+// Along one axis: sums, products, maxima (NaN wins; equal ones share the derivative) and logarithms of sums of exponentials of the
+// elements up to each, or from each on (reverse); and y[t] = a[t] y[t-1] + b[t] from y[-1] = 0. f32, f64; sum, product, maximum also
+// i32, u32. f32 is summed in f64.
+NT_API nt_tensor *nt_cumsum(nt_tensor *x, int axis, int reverse);
+NT_API nt_tensor *nt_cumprod(nt_tensor *x, int axis, int reverse);
+NT_API nt_tensor *nt_cummax(nt_tensor *x, int axis, int reverse);
+NT_API nt_tensor *nt_cumlogsumexp(nt_tensor *x, int axis, int reverse);
+NT_API nt_tensor *nt_linear_scan(nt_tensor *a, nt_tensor *b, int axis, int reverse);
+// Ascending and stable, f32, f64, i32, u32, bool; argsort gives positions (i32). As jax.lax.sort: NaN comes last, -0 equals 0.
+NT_API nt_tensor *nt_sort(nt_tensor *x, int axis);
+NT_API nt_tensor *nt_argsort(nt_tensor *x, int axis);
+// The k largest of the last axis, largest first, equal ones by index. As jax.lax.top_k: NaN comes first, -0 lies below 0.
+typedef struct nt_top { nt_tensor *values, *indices; } nt_top;
+NT_API nt_top nt_top_k(nt_tensor *x, int64_t k);
 
 // Fused, numerically safe.
 NT_API nt_tensor *nt_softmax(nt_tensor *x, int axis);
@@ -7907,17 +7942,362 @@ static void nti_scatter_unit(const nti_call *c, const nti_picks *p, const nti_sc
         if (index[j] >= 0 && index[j] < p->length) k->rows(out + index[j] * p->inner * size, update + j * p->inner * size, 1, 0, width, 0);
 }
 
+static void nti_scatter_base(const nti_call *c, int64_t tile) {
+    int64_t first = tile * NTI_TILE_ELEMENTS, size = (int64_t)nti_out_size(c);
+    if (c->out.data == c->in[0].data) return;
+    size_t bytes = (size_t)(nti_min(NTI_TILE_ELEMENTS, nti_view_size(&c->out) - first) * size);
+    memcpy((char *)c->out.data + first * size, (const char *)c->in[0].data + first * size, bytes);
+}
+
 static void nti_eval_scatter_add(const nti_call *c, int phase, int64_t tile, void *worker) {
     nti_picks p = nti_picks_of(c);
     nti_scatter_cut t = nti_scatter_cut_of(&p);
-    int64_t first = tile * NTI_TILE_ELEMENTS, size = (int64_t)nti_out_size(c);
+    int64_t end = nti_min((tile + 1) * t.group, t.units);
     (void)worker;
-    if (phase == 1) {
-        int64_t end = nti_min((tile + 1) * t.group, t.units);
-        for (int64_t u = tile * t.group; u < end; u++) nti_scatter_unit(c, &p, &t, u);
-    } else if (c->out.data != c->in[0].data) {
-        size_t bytes = (size_t)(nti_min(NTI_TILE_ELEMENTS, nti_view_size(&c->out) - first) * size);
-        memcpy((char *)c->out.data + first * size, (const char *)c->in[0].data + first * size, bytes);
+    if (phase == 0) nti_scatter_base(c, tile);
+    else for (int64_t u = tile * t.group; u < end; u++) nti_scatter_unit(c, &p, &t, u);
+}
+
+// take_along: in[1] and out (outer, count, inner) pick from in[0] (outer, axis, inner), each index for its own line. scatter_along adds
+// in[2] at the same places: phase 0 copies the base as scatter_add does, then a tile owns some of the outer index.
+#define NTI_SCATTER_ALONG(name, T) \
+    static void nti_scatter_along_##name(void *out, const int32_t *index, const void *update, int64_t length, int64_t count, int64_t inner) { \
+        T *o = (T *)out; \
+        const T *u = (const T *)update; \
+        for (int64_t j = 0; j < count; j++, index += inner, u += inner) \
+            for (int64_t k = 0; k < inner; k++) \
+                if (index[k] >= 0 && index[k] < length) o[index[k] * inner + k] += u[k]; \
+    }
+NTI_SCATTER_ALONG(f32, float)
+NTI_SCATTER_ALONG(f64, double)
+NTI_SCATTER_ALONG(u32, uint32_t) // i32 too: wrapping
+#undef NTI_SCATTER_ALONG
+
+static nti_picks nti_along_of(const nti_call *c) { // count: of one line
+    nti_picks p = nti_picks_of(c);
+    p.count = c->in[1].shape[c->i[0]];
+    return p;
+}
+
+static int64_t nti_along_step(const nti_picks *p) { return nti_max(1, NTI_COPY_TILE / 4 / nti_max(1, p->inner * p->count)); }
+static void nti_plan_take_along(const nti_call *c, nti_plan *plan) {
+    nti_plan_tiles(plan, nti_tile_count(nti_view_size(&c->out), NTI_COPY_TILE / 4));
+}
+
+static void nti_eval_take_along(const nti_call *c, int phase, int64_t tile, void *worker) {
+    nti_picks p = nti_along_of(c);
+    const int32_t *index = (const int32_t *)c->in[1].data;
+    size_t size = nti_out_size(c);
+    int64_t line = p.count * p.inner, at = tile * (NTI_COPY_TILE / 4), end = nti_min(at + NTI_COPY_TILE / 4, nti_view_size(&c->out));
+    (void)phase;
+    (void)worker;
+    for (int64_t stop; at < end;) { // line after line
+        const char *from = (const char *)c->in[0].data + (size_t)(at / line * p.length * p.inner) * size;
+        int64_t column = at % p.inner;
+        for (stop = nti_min(end, (at / line + 1) * line); at < stop; at++, column = column + 1 < p.inner ? column + 1 : 0) {
+            char *out = (char *)c->out.data + (size_t)at * size;
+            if (index[at] < 0 || index[at] >= p.length) memset(out, 0, size);
+            else nti_move_block(size, 1, 1, out, 0, 0, from + (size_t)(index[at] * p.inner + column) * size, 0, 0);
+        }
+    }
+}
+
+static void nti_plan_scatter_along(const nti_call *c, nti_plan *plan) {
+    nti_picks p = nti_along_of(c);
+    nti_plan_tiles(plan, nti_tile_count(nti_view_size(&c->out), NTI_TILE_ELEMENTS));
+    plan->phases = 2;
+    plan->tiles[1] = p.inner > 0 && p.count > 0 ? nti_tile_count(p.outer, nti_along_step(&p)) : 0;
+}
+
+static void nti_eval_scatter_along(const nti_call *c, int phase, int64_t tile, void *worker) {
+    nti_picks p = nti_along_of(c);
+    int64_t step = nti_along_step(&p), end = nti_min((tile + 1) * step, p.outer), line = p.count * p.inner, size = (int64_t)nti_out_size(c);
+    (void)worker;
+    if (phase == 0) { nti_scatter_base(c, tile); return; }
+    for (int64_t k = tile * step; k < end; k++) {
+        char *out = (char *)c->out.data + k * p.length * p.inner * size;
+        const int32_t *index = (const int32_t *)c->in[1].data + k * line;
+        const char *update = (const char *)c->in[2].data + k * line * size;
+        if (c->out.dtype == NT_F32) nti_scatter_along_f32(out, index, update, p.length, p.count, p.inner);
+        else if (c->out.dtype == NT_F64) nti_scatter_along_f64(out, index, update, p.length, p.count, p.inner);
+        else nti_scatter_along_u32(out, index, update, p.length, p.count, p.inner);
+    }
+}
+
+// Pieces at places that are data. i[0]: leading axes that count the places; the last operand holds a start for each of the other
+// axes, moved into range so that the piece fits. dynamic_slice: a piece of in[0]; dynamic_update: in[0] with in[1] put there.
+static int64_t nti_piece_places(const nti_call *c) {
+    int64_t n = 1;
+    for (int k = 0; k < c->i[0]; k++) n *= c->out.shape[k];
+    return n;
+}
+
+// The view behind the leading axes, at the data of a place.
+static nti_view nti_place_view(const nti_view *v, int lead, int64_t place) {
+    nti_view w = *v;
+    int64_t offset = 0;
+    for (int k = lead - 1; k >= 0 && place; k--) {
+        offset += place % v->shape[k] * v->stride[k];
+        place /= v->shape[k];
+    }
+    w.shape += lead;
+    w.stride += lead;
+    w.rank = (uint8_t)(v->rank - lead);
+    if (w.data) w.data = (char *)v->data + offset * (int64_t)nt_dtype_size((nt_dtype)v->dtype);
+    return w;
+}
+
+// Moves the data of `whole` to where a piece of these sizes starts, as the operand `starts` says.
+static void nti_place_start(const nti_call *c, nti_view *whole, const int64_t *sizes, int64_t place) {
+    nti_view at = nti_place_view(&c->in[c->inputs - 1], (int)c->i[0], place);
+    int64_t offset = 0;
+    for (int k = 0; k < whole->rank; k++) {
+        int64_t start = ((const int32_t *)at.data)[k * at.stride[0]];
+        if (start < 0) start += whole->shape[k];
+        offset += nti_max(0, nti_min(start, whole->shape[k] - sizes[k])) * whole->stride[k];
+    }
+    whole->data = (char *)whole->data + offset * (int64_t)nt_dtype_size((nt_dtype)whole->dtype);
+    whole->shape = sizes;
+}
+
+static void nti_plan_dynamic_slice(const nti_call *c, nti_plan *p) {
+    int lead = (int)c->i[0];
+    nti_copy t;
+    nti_view out = nti_place_view(&c->out, lead, 0), x = nti_place_view(&c->in[0], lead, 0);
+    x.shape = out.shape;
+    nti_copy_make(&t, &out, out.stride, &x);
+    nti_plan_tiles(p, nti_copy_tiles(&t) * nti_piece_places(c));
+}
+
+static void nti_eval_dynamic_slice(const nti_call *c, int phase, int64_t tile, void *worker) {
+    int lead = (int)c->i[0];
+    int64_t places = nti_piece_places(c);
+    nti_copy t;
+    nti_view out = nti_place_view(&c->out, lead, tile % places), x = nti_place_view(&c->in[0], lead, tile % places);
+    (void)phase;
+    (void)worker;
+    nti_place_start(c, &x, out.shape, tile % places);
+    nti_copy_make(&t, &out, out.stride, &x);
+    nti_copy_tile(&t, nti_out_size(c), tile / places, out.data, x.data);
+}
+
+static void nti_plan_dynamic_update(const nti_call *c, nti_plan *p) {
+    int lead = (int)c->i[0];
+    nti_copy t;
+    nti_view out = nti_place_view(&c->out, lead, 0), u = nti_place_view(&c->in[1], lead, 0);
+    nti_plan_tiles(p, nti_tile_count(nti_view_size(&c->out), NTI_TILE_ELEMENTS));
+    nti_copy_make(&t, &out, out.stride, &u);
+    p->phases = 2;
+    p->tiles[1] = nti_copy_tiles(&t) * nti_piece_places(c);
+}
+
+static void nti_eval_dynamic_update(const nti_call *c, int phase, int64_t tile, void *worker) {
+    int lead = (int)c->i[0];
+    int64_t places = nti_piece_places(c);
+    nti_copy t;
+    (void)worker;
+    if (phase == 0) { nti_scatter_base(c, tile); return; }
+    nti_view out = nti_place_view(&c->out, lead, tile % places), u = nti_place_view(&c->in[1], lead, tile % places);
+    nti_place_start(c, &out, u.shape, tile % places);
+    nti_copy_make(&t, &out, out.stride, &u);
+    nti_copy_tile(&t, nti_out_size(c), tile / places, out.data, u.data);
+}
+
+// >>scans and sorts
+// Along one axis (i[0]) of contiguous operands (outer, axis, inner), one line after the other or some of them side by side: running
+// sums, products, maxima and log-sums, y[t] = a[t] y[t-1] + b[t], and the order of the elements. Floating sums run in f64, so the
+// order of lines and lanes does not matter. i[1] of scans: from the end.
+#define NTI_SCAN_LANES 64
+#define NTI_LINE_TILE 8192
+typedef struct nti_lines { int64_t outer, length, inner, width, blocks, units, group; } nti_lines; // a unit: `width` lines side by side
+
+static nti_lines nti_lines_of(const nti_view *x, int axis, int64_t most) {
+    nti_lines t = { 1, x->shape[axis], 1, 0, 0, 0, 0 };
+    for (int k = 0; k < axis; k++) t.outer *= x->shape[k];
+    for (int k = axis + 1; k < x->rank; k++) t.inner *= x->shape[k];
+    t.width = nti_max(1, nti_min(t.inner, most));
+    t.blocks = nti_tile_count(t.inner, t.width);
+    t.units = t.length ? t.outer * t.blocks : 0;
+    t.group = nti_max(1, NTI_LINE_TILE / nti_max(1, t.length * t.width));
+    return t;
+}
+
+// The first element of a unit, and how many lines it has.
+static int64_t nti_line_start(const nti_lines *t, int64_t unit, int64_t *width) {
+    int64_t column = unit % t->blocks * t->width;
+    *width = nti_min(t->width, t->inner - column);
+    return unit / t->blocks * t->length * t->inner + column;
+}
+
+#define NTI_SCAN(name, T, A, join) \
+    static void nti_scan_##name(void *out, const void *x, int64_t n, int64_t step, int64_t width) { \
+        A sum[NTI_SCAN_LANES] = { 0 }; \
+        T *o = (T *)out; \
+        const T *p = (const T *)x; \
+        for (int64_t t = 0; t < n; t++, p += step, o += step) \
+            for (int64_t k = 0; k < width; k++) { A a = sum[k], b = p[k]; sum[k] = t ? (A)(join) : b; o[k] = (T)sum[k]; } \
+    }
+NTI_SCAN(sum_f32, float, double, a + b)
+NTI_SCAN(sum_f64, double, double, a + b)
+NTI_SCAN(sum_u32, uint32_t, uint32_t, a + b) // i32 too: wrapping
+NTI_SCAN(prod_f32, float, double, a * b)
+NTI_SCAN(prod_f64, double, double, a * b)
+NTI_SCAN(prod_u32, uint32_t, uint32_t, a * b)
+NTI_SCAN(max_f32, float, float, a >= b || a != a ? a : b) // NaN wins
+NTI_SCAN(max_f64, double, double, a >= b || a != a ? a : b)
+NTI_SCAN(max_i32, int32_t, int32_t, a < b ? b : a)
+NTI_SCAN(max_u32, uint32_t, uint32_t, a < b ? b : a)
+#undef NTI_SCAN
+
+typedef void (*nti_scan_fn)(void *out, const void *x, int64_t n, int64_t step, int64_t width);
+static nti_scan_fn nti_scan_of(const nti_call *c) {
+    static const nti_scan_fn table[3][4] = { { nti_scan_sum_f32, nti_scan_sum_f64, nti_scan_sum_u32, nti_scan_sum_u32 },
+                                             { nti_scan_prod_f32, nti_scan_prod_f64, nti_scan_prod_u32, nti_scan_prod_u32 },
+                                             { nti_scan_max_f32, nti_scan_max_f64, nti_scan_max_i32, nti_scan_max_u32 } };
+    return table[c->i[2]][c->out.dtype];
+}
+
+static void nti_plan_scan(const nti_call *c, nti_plan *p) {
+    nti_lines t = nti_lines_of(&c->out, (int)c->i[0], NTI_SCAN_LANES);
+    nti_plan_tiles(p, nti_tile_count(t.units, t.group));
+}
+
+static void nti_eval_scan(const nti_call *c, int phase, int64_t tile, void *worker) {
+    nti_lines t = nti_lines_of(&c->out, (int)c->i[0], NTI_SCAN_LANES);
+    nti_scan_fn scan = nti_scan_of(c);
+    int64_t size = (int64_t)nti_out_size(c), end = nti_min((tile + 1) * t.group, t.units), width;
+    (void)phase;
+    (void)worker;
+    for (int64_t u = tile * t.group; u < end; u++) {
+        int64_t at = nti_line_start(&t, u, &width), step = c->i[1] ? -t.inner : t.inner;
+        if (c->i[1]) at += (t.length - 1) * t.inner;
+        scan((char *)c->out.data + at * size, (const char *)c->in[0].data + at * size, t.length, step, width);
+    }
+}
+
+// Scans whose step needs the f64 maps: lines that are no neighbours (inner 1) go side by side, too. Scratch: the running values, the
+// elements of both operands, and one element's row as it lies.
+static nti_lines nti_wide_lines(const nti_call *c) {
+    nti_lines t = nti_lines_of(&c->out, (int)c->i[0], NTI_SCAN_LANES);
+    if (t.inner > 1) return t;
+    t.width = NTI_SCAN_LANES;
+    t.blocks = 1;
+    t.units = t.length ? nti_tile_count(t.outer, t.width) : 0;
+    t.group = nti_max(1, NTI_LINE_TILE / nti_max(1, t.length * t.width));
+    return t;
+}
+
+static void nti_plan_wide_scan(const nti_call *c, nti_plan *p) {
+    nti_lines t = nti_wide_lines(c);
+    nti_plan_tiles(p, nti_tile_count(t.units, t.group));
+    p->worker = 4 * NTI_SCAN_LANES * sizeof(double);
+}
+
+// y[t] of all lanes from y[t - 1] and the elements: logaddexp(y, x), or a y + b.
+static void nti_wide_step(const nti_call *c, double *y, double *x, double *b, int64_t width, int first) {
+    const nti_map_fn *map = c->isa->math[1]->map;
+    const void *in[2];
+    in[0] = y, in[1] = x;
+    if (c->inputs == 1) {
+        if (first) memcpy(y, x, (size_t)width * sizeof *y);
+        else map[NTI_MAP_LOGADDEXP](y, in, (size_t)width, NULL);
+        return;
+    }
+    if (first) { memcpy(y, b, (size_t)width * sizeof *y); return; }
+    map[NTI_MAP_MUL](y, in, (size_t)width, NULL);
+    in[1] = b;
+    map[NTI_MAP_ADD](y, in, (size_t)width, NULL);
+}
+
+static void nti_wide_unit(const nti_call *c, const nti_lines *t, int64_t unit, double *y) {
+    double *element[2], *row = y + 3 * NTI_SCAN_LANES;
+    int64_t size = (int64_t)nti_out_size(c), alone = t->inner == 1, width = 0, apart = alone ? t->length : 1;
+    int64_t at = alone ? unit * t->width * t->length : nti_line_start(t, unit, &width);
+    if (alone) width = nti_min(t->width, t->outer - unit * t->width);
+    element[0] = y + NTI_SCAN_LANES, element[1] = y + 2 * NTI_SCAN_LANES;
+    for (int64_t j = 0; j < t->length; j++) {
+        int64_t place = (at + (c->i[1] ? t->length - 1 - j : j) * t->inner) * size;
+        for (int k = 0; k < c->inputs; k++) {
+            nti_move(nti_out_size(c), 1, width, (char *)row, 0, 1, (const char *)c->in[k].data + place, 0, apart);
+            nti_cast(NT_F64, element[k], (nt_dtype)c->out.dtype, row, (size_t)width);
+        }
+        nti_wide_step(c, y, element[0], element[1], width, j == 0);
+        nti_cast((nt_dtype)c->out.dtype, row, NT_F64, y, (size_t)width);
+        nti_move(nti_out_size(c), 1, width, (char *)c->out.data + place, 0, apart, (const char *)row, 0, 1);
+    }
+}
+
+static void nti_eval_wide_scan(const nti_call *c, int phase, int64_t tile, void *worker) {
+    nti_lines t = nti_wide_lines(c);
+    int64_t end = nti_min((tile + 1) * t.group, t.units);
+    (void)phase;
+    for (int64_t u = tile * t.group; u < end; u++) nti_wide_unit(c, &t, u, (double *)worker);
+}
+
+// argsort: keys of 64 bits whose order is that of the elements, then a stable merge sort of the positions. i[1]: from the largest, i[2]:
+// how many are kept. As jax.lax.sort, zeros of both signs are equal and NaN comes last; from the largest, as jax.lax.top_k, -0 lies
+// below 0 and NaN comes first.
+static uint64_t nti_sort_key(nt_dtype dtype, const char *x, int64_t k, int descending) {
+    uint64_t key = 0, sign = (uint64_t)1 << 31;
+    if (dtype == NT_F64) {
+        double v = ((const double *)(const void *)x)[k];
+        sign <<= 32;
+        if (v != v) return descending ? 0 : UINT64_MAX;
+        if (v == 0 && !descending) v = 0; // +0
+        memcpy(&key, &v, sizeof v);
+        key = key & sign ? ~key : key | sign;
+        return descending ? ~key : key;
+    }
+    uint32_t bits = 0;
+    if (dtype == NT_BOOL) bits = ((const uint8_t *)x)[k];
+    else memcpy(&bits, x + 4 * k, sizeof bits);
+    if (dtype == NT_F32) {
+        float v;
+        memcpy(&v, &bits, sizeof v);
+        if (v != v) return descending ? 0 : UINT64_MAX;
+        bits = v == 0 && !descending ? (uint32_t)sign : bits & sign ? ~bits : bits | (uint32_t)sign;
+    } else if (dtype == NT_I32) bits ^= (uint32_t)sign;
+    return descending ? UINT32_MAX - bits : bits;
+}
+
+#define NTI_SORT_RUN 8
+// The positions 0 .. n - 1 in the order of their keys, equal ones in theirs; in a or in b.
+static const int32_t *nti_merge_sort(const uint64_t *key, int32_t *a, int32_t *b, int64_t n) {
+    for (int64_t i = 0; i < n; i++) { // runs, by insertion
+        int64_t j = i;
+        for (; j % NTI_SORT_RUN && key[a[j - 1]] > key[i]; j--) a[j] = a[j - 1];
+        a[j] = (int32_t)i;
+    }
+    for (int64_t run = NTI_SORT_RUN; run < n; run *= 2) {
+        for (int64_t first = 0; first < n; first += 2 * run) {
+            int64_t middle = nti_min(first + run, n), end = nti_min(first + 2 * run, n), p = first, q = middle;
+            for (int64_t k = first; k < end; k++) b[k] = q >= end || (p < middle && key[a[p]] <= key[a[q]]) ? a[p++] : a[q++];
+        }
+        int32_t *other = a;
+        a = b, b = other;
+    }
+    return a;
+}
+
+static void nti_plan_argsort(const nti_call *c, nti_plan *p) {
+    nti_lines t = nti_lines_of(&c->in[0], (int)c->i[0], 1);
+    nti_plan_tiles(p, c->i[2] ? nti_tile_count(t.units, t.group) : 0);
+    p->worker = (size_t)t.length * (sizeof(uint64_t) + 2 * sizeof(int32_t));
+}
+
+static void nti_eval_argsort(const nti_call *c, int phase, int64_t tile, void *worker) {
+    nti_lines t = nti_lines_of(&c->in[0], (int)c->i[0], 1);
+    nt_dtype dtype = (nt_dtype)c->in[0].dtype;
+    int64_t end = nti_min((tile + 1) * t.group, t.units), width, n = t.length;
+    uint64_t *key = (uint64_t *)worker;
+    int32_t *a = (int32_t *)(void *)(key + n);
+    (void)phase;
+    for (int64_t u = tile * t.group; u < end; u++) {
+        const char *x = (const char *)c->in[0].data + nti_line_start(&t, u, &width) * (int64_t)nt_dtype_size(dtype);
+        for (int64_t k = 0; k < n; k++) key[k] = nti_sort_key(dtype, x, k * t.inner, (int)c->i[1]);
+        const int32_t *order = nti_merge_sort(key, a, a + n, n);
+        int32_t *out = (int32_t *)c->out.data + u / t.inner * c->i[2] * t.inner + u % t.inner;
+        for (int64_t k = 0; k < c->i[2]; k++) out[k * t.inner] = order[k];
     }
 }
 
@@ -8431,6 +8811,8 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
     X(ID, name, 1, NTI_STRIDED | (flags), linear, -1, -2, 2, nti_infer_reduce, NULL, nti_plan_reduce, nti_eval_reduce, nti_cost_reduce, NULL, jvp, vjp, NULL, decompose, nti_sample_reduce)
 #define NTI_SEE(X, ID, name, flags, view, infer, jvp, vjp, vmap, sample) /* a view; copied where strides cannot say it */ \
     X(ID, name, 1, NTI_VIEW | NTI_STRIDED | NTI_INTEGER | NTI_CHEAP | (flags), 1, -1, -2, 2, infer, view, nti_plan_copy, nti_eval_copy, NULL, NULL, jvp, vjp, vmap, NULL, sample)
+#define NTI_CUMULATE(X, ID, name, flags, linear, plan, eval, jvp, vjp) \
+    X(ID, name, 1, NTI_IN_PLACE | (flags), linear, -1, -2, 2, nti_infer_scan, NULL, plan, eval, NULL, NULL, jvp, vjp, nti_vmap_axis, NULL, nti_sample_scan)
 
 #define NTI_MATRIX_ROW(X, ID, name, inputs, flags, linear, infer, kernel, cost, jvp, vjp) \
     X(ID, name, inputs, flags, linear, -1, -2, 2, infer, NULL, nti_plan_##kernel, nti_eval_##kernel, cost, NULL, jvp, vjp, nti_vmap_map, NULL, nti_sample_linear)
@@ -8566,6 +8948,7 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
     NTI_SEE(X, TRANSPOSE, "nt_transpose", 0, nti_view_transpose, nti_infer_transpose, nti_jvp_linear, nti_vjp_transpose, NULL, nti_sample_transpose) \
     NTI_SEE(X, BROADCAST, "nt_broadcast", 0, nti_view_broadcast, nti_infer_broadcast, nti_jvp_linear, nti_vjp_broadcast, NULL, nti_sample_broadcast) \
     NTI_SEE(X, SLICE, "nt_slice", 0, nti_view_slice, nti_infer_slice, nti_jvp_linear, nti_vjp_slice, NULL, nti_sample_slice) \
+    NTI_SEE(X, FLIP, "nt_flip", 0, nti_view_flip, nti_infer_flip, nti_jvp_linear, nti_vjp_flip, nti_vmap_flip, nti_sample_flip) \
     NTI_SEE(X, STOP_GRADIENT, "nt_stop_gradient", NTI_NO_GRADIENT, nti_view_same, nti_infer_same, NULL, NULL, NULL, nti_sample_view) \
     X(CHECK_INDEX, "nt_check_index", 1, NTI_VIEW | NTI_STRIDED | NTI_CHECKS | NTI_INTEGER | NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_check, \
       nti_view_same, nti_plan_check_index, nti_eval_check_index, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_check_index) \
@@ -8579,6 +8962,22 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
       nti_vjp_gather, NULL, NULL, nti_sample_gather) \
     X(SCATTER_ADD, "nt_scatter_add", 3, NTI_JOINT | NTI_IN_PLACE_FIRST, 5, -1, -2, 2, nti_infer_scatter_add, NULL, nti_plan_scatter_add, \
       nti_eval_scatter_add, NULL, NULL, nti_jvp_joint, nti_vjp_scatter_add, NULL, NULL, nti_sample_gather) \
+    X(TAKE_ALONG, "nt_take_along_axis", 2, NTI_INTEGER | NTI_CHEAP, 1, -1, -2, 2, nti_infer_take_along, NULL, nti_plan_take_along, nti_eval_take_along, \
+      NULL, NULL, nti_jvp_linear, nti_vjp_take_along, nti_vmap_axis, NULL, nti_sample_along) \
+    X(SCATTER_ALONG, "nt_take_along_axis derivative", 3, NTI_JOINT | NTI_IN_PLACE_FIRST | NTI_INTEGER, 5, -1, -2, 2, nti_infer_scatter_along, NULL, \
+      nti_plan_scatter_along, nti_eval_scatter_along, NULL, NULL, nti_jvp_joint, nti_vjp_scatter_along, nti_vmap_axis, NULL, nti_sample_along) \
+    X(DYNAMIC_SLICE, "nt_dynamic_slice", 2, NTI_STRIDED | NTI_INTEGER | NTI_CHEAP, 1, -1, -2, 2, nti_infer_dynamic_slice, NULL, \
+      nti_plan_dynamic_slice, nti_eval_dynamic_slice, NULL, NULL, nti_jvp_linear, nti_vjp_dynamic_slice, nti_vmap_dynamic, NULL, nti_sample_dynamic) \
+    X(DYNAMIC_UPDATE, "nt_dynamic_update_slice", 3, NTI_JOINT | NTI_IN_PLACE_FIRST | NTI_INTEGER | NTI_CHEAP, 3, -1, -2, 2, nti_infer_dynamic_update, \
+      NULL, nti_plan_dynamic_update, nti_eval_dynamic_update, NULL, NULL, nti_jvp_joint, nti_vjp_dynamic_update, nti_vmap_dynamic, NULL, nti_sample_dynamic) \
+    NTI_CUMULATE(X, CUMSUM, "nt_cumsum", NTI_INTEGER, 1, nti_plan_scan, nti_eval_scan, nti_jvp_linear, nti_vjp_cumsum) \
+    NTI_CUMULATE(X, CUMPROD, "nt_cumprod", NTI_INTEGER, 0, nti_plan_scan, nti_eval_scan, nti_jvp_scan, nti_vjp_scan) \
+    NTI_CUMULATE(X, CUMMAX, "nt_cummax", NTI_INTEGER, 0, nti_plan_scan, nti_eval_scan, nti_jvp_scan, nti_vjp_scan) \
+    NTI_CUMULATE(X, CUMLOGSUMEXP, "nt_cumlogsumexp", 0, 0, nti_plan_wide_scan, nti_eval_wide_scan, nti_jvp_scan, nti_vjp_scan) \
+    X(LINEAR_SCAN, "nt_linear_scan", 2, NTI_IN_PLACE, 2, -1, -1.2, 1.2, nti_infer_scan, NULL, nti_plan_wide_scan, nti_eval_wide_scan, NULL, NULL, \
+      nti_jvp_linear_scan, nti_vjp_linear_scan, nti_vmap_axis, NULL, nti_sample_scan) \
+    X(ARGSORT, "nt_argsort", 1, NTI_INTEGER | NTI_BOOLEAN | NTI_NO_GRADIENT, 0, -1, -2, 2, nti_infer_argsort, NULL, nti_plan_argsort, nti_eval_argsort, \
+      nti_cost_argsort, NULL, NULL, NULL, nti_vmap_axis, NULL, nti_sample_argsort) \
     X(SOFTMAX, "nt_softmax", 1, NTI_IN_PLACE, 0, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_softmax, nti_eval_softmax, nti_cost_exp, NULL, \
       nti_jvp_softmax, nti_vjp_softmax, NULL, nti_decompose_softmax, nti_sample_softmax) \
     X(SOFTMAX_GRAD, "nt_softmax derivative", 2, 0, 2, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_softmax_grad, nti_eval_softmax_grad, nti_cost_exp, \
@@ -9628,6 +10027,147 @@ NT_API nt_tensor *nt_pad(nt_tensor *x, const int64_t *before, const int64_t *aft
     return nti_record(x->tape, NTI_OP_PAD, &x, 1, i, 3 * x->rank, &value, 1);
 }
 
+// Flip: attribute 0 is the mask of reversed axes; a view whose strides are negative there.
+static int nti_infer_flip(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    int rank = n->in[0]->pub.rank;
+    return (n->i[0] >> rank == 0 || nti_wrong(n, NT_ERROR_ARGUMENT, "reverses an axis that rank %d does not have", rank)) &&
+           nti_infer_same(n, shape, dtype);
+}
+
+static int nti_view_flip(const nti_node *n, const int64_t *in, int64_t *out, int64_t *offset) {
+    *offset = 0;
+    for (int k = 0; k < n->pub.rank; k++) {
+        int reversed = (int)(n->i[0] >> k & 1);
+        if (reversed && nt_size(&n->pub)) *offset += (n->pub.shape[k] - 1) * in[k];
+        out[k] = reversed ? -in[k] : in[k];
+    }
+    return 1;
+}
+
+NT_API nt_tensor *nt_flip(nt_tensor *x, nt_axes axes) {
+    if (!nti_alive(x)) return NULL;
+    int64_t mask = nti_axes_mask(x->tape, "nt_flip", x->rank, &axes);
+    return mask < 0 ? NULL : nti_record(x->tape, NTI_OP_FLIP, &x, 1, &mask, 1, NULL, 0);
+}
+
+// x with one axis seen as (before, axis, behind): rank 3, or 4 with an axis of 1 at `extra`.
+static nt_tensor *nti_around_axis(nt_tensor *x, int axis, int extra) {
+    nt_shape shape;
+    memset(&shape, 0, sizeof shape);
+    shape.size[shape.rank++] = nti_count(axis, x->shape);
+    if (extra == 1) shape.size[shape.rank++] = 1;
+    shape.size[shape.rank++] = x->shape[axis];
+    if (extra == 2) shape.size[shape.rank++] = 1;
+    shape.size[shape.rank++] = nti_count(x->rank - axis - 1, x->shape + axis + 1);
+    return nt_reshape(x, shape);
+}
+
+// An axis n times: the whole of it (whole) or each element.
+static nt_tensor *nti_times(nt_tensor *x, const char *name, int axis, int64_t n, int whole) {
+    if (!nti_alive(x)) return NULL;
+    int a = nti_axis_of(x->tape, name, x->rank, axis);
+    if (a < 0) return NULL;
+    nt_shape shape = nt_shape_of(x), wide;
+    if (n >= 0 && (!n || shape.size[a] <= INT64_MAX / n)) shape.size[a] *= n;
+    else shape.size[a] = -1;
+    if (!nti_shape_argument(x->tape, name, x->dtype, &shape)) return NULL;
+    nt_tensor *y = nti_around_axis(x, a, whole ? 1 : 2);
+    if (!y) return NULL;
+    wide = nt_shape_of(y), wide.size[whole ? 1 : 2] = n;
+    return nt_reshape(nt_broadcast(y, wide), shape);
+}
+
+NT_API nt_tensor *nt_repeat(nt_tensor *x, int64_t n, int axis) { return nti_times(x, "nt_repeat", axis, n, 0); }
+
+NT_API nt_tensor *nt_tile(nt_tensor *x, nt_shape times) {
+    if (!nti_alive(x)) return NULL;
+    if (times.rank < 0 || times.rank > NT_MAX_RANK) {
+        nti_sticky(x->tape, NT_ERROR_SHAPE, "nt_tile(%v): %d repetitions; there are at most 8 axes", x, times.rank);
+        return NULL;
+    }
+    while (x && x->rank < times.rank) x = nt_expand_dims(x, 0);
+    for (int k = 0; x && k < times.rank; k++)
+        if (times.size[k] != 1) x = nti_times(x, "nt_tile", x->rank - times.rank + k, times.size[k], 1);
+    return x;
+}
+
+// `count` elements of an axis from `start` (any integer) on, as if it repeated without end.
+static nt_tensor *nti_wrap(nt_tensor *x, int axis, int64_t start, int64_t count) {
+    if (!x) return NULL;
+    int64_t n = x->shape[axis];
+    if (!n || !count || (start % n == 0 && count == n)) return n ? nt_slice_axis(x, axis, 0, count) : x;
+    start = (start % n + n) % n;
+    if (start + count <= n) return nt_slice_axis(x, axis, start, start + count);
+    nt_tensor *part[3];
+    int64_t whole = (start + count - n) / n, rest = (start + count) % n;
+    int parts = 0;
+    if (start) part[parts++] = nt_slice_axis(x, axis, start, n);
+    else whole++;
+    if (whole) part[parts++] = whole > 1 ? nti_times(x, "nt_tile", axis, whole, 1) : x;
+    if (rest) part[parts++] = nt_slice_axis(x, axis, 0, rest);
+    nt_params all;
+    all.count = parts, all.items = part;
+    return parts == 1 ? part[0] : nt_concat(all, axis);
+}
+
+NT_API nt_tensor *nt_roll(nt_tensor *x, const int64_t *shift, nt_axes axes) {
+    if (!nti_alive(x)) return NULL;
+    if (nti_axes_mask(x->tape, "nt_roll", x->rank, &axes) < 0) return NULL;
+    if (axes.count && !shift) {
+        nti_sticky(x->tape, NT_ERROR_ARGUMENT, "nt_roll(%v): shift has one number for each axis, not NULL", x);
+        return NULL;
+    }
+    for (int k = 0; x && k < axes.count; k++) {
+        int axis = axes.axis[k] < 0 ? axes.axis[k] + x->rank : axes.axis[k];
+        int64_t n = x->shape[axis];
+        if (n) x = nti_wrap(x, axis, n - shift[k] % n, n);
+    }
+    return x;
+}
+
+// Matrices: the last two axes.
+static int nti_takes_matrix(const char *name, nt_tensor *x) { // 0 after an error
+    if (!nti_alive(x)) return 0;
+    if (x->rank >= 2) return 1;
+    nti_sticky(x->tape, NT_ERROR_SHAPE, "%s(%v): takes matrices, rank 2 or more", name, x);
+    return 0;
+}
+
+// x where column - row compares with k as wanted, else zero.
+static nt_tensor *nti_band(const char *name, nt_tensor *x, int64_t k, int upper) {
+    nt_shape column, row;
+    if (!nti_takes_matrix(name, x)) return NULL;
+    k = nti_max(-x->shape[x->rank - 2] - 1, nti_min(k, x->shape[x->rank - 1] + 1));
+    column = nt_shape_make(1, x->shape + x->rank - 1), row = nt_shape_make(2, x->shape + x->rank - 2), row.size[1] = 1;
+    nt_tensor *limit = nt_add_scalar(nt_iota(x->tape, NT_I32, row, 0), (double)k), *at = nt_iota(x->tape, NT_I32, column, 0);
+    return nt_select(upper ? nt_greater_equal(at, limit) : nt_less_equal(at, limit), x, nt_full_like(x, 0));
+}
+NT_API nt_tensor *nt_tril(nt_tensor *x, int64_t k) { return nti_band("nt_tril", x, k, 0); }
+NT_API nt_tensor *nt_triu(nt_tensor *x, int64_t k) { return nti_band("nt_triu", x, k, 1); }
+
+NT_API nt_tensor *nt_diag(nt_tensor *x, int64_t k) { // every (columns + 1)-th element of a matrix as it lies
+    int64_t start[NT_MAX_RANK] = { 0 }, limit[NT_MAX_RANK], step[NT_MAX_RANK];
+    if (!nti_takes_matrix("nt_diag", x)) return NULL;
+    int last = x->rank - 2;
+    int64_t rows = x->shape[last], columns = x->shape[last + 1], n = k < 0 ? nti_min(rows + k, columns) : nti_min(rows, columns - k);
+    nt_tensor *flat = nt_flatten(x, last);
+    if (k < -rows || k > columns || !flat) {
+        nti_sticky(x->tape, NT_ERROR_ARGUMENT, "nt_diag(%v): there is no diagonal %lld", x, (long long)k);
+        return NULL;
+    }
+    for (int a = 0; a < last; a++) limit[a] = x->shape[a], step[a] = 1;
+    start[last] = n ? (k < 0 ? -k * columns : k) : 0, step[last] = columns + 1;
+    limit[last] = n ? start[last] + (n - 1) * (columns + 1) + 1 : 0;
+    return nt_slice(flat, start, limit, step);
+}
+
+NT_API nt_tensor *nt_trace(nt_tensor *x) {
+    nt_axes last;
+    memset(&last, 0, sizeof last);
+    last.count = 1, last.axis[0] = NT_LAST;
+    return nti_takes_matrix("nt_trace", x) ? nt_sum_axes(nt_diag(x, 0), last, 0) : NULL;
+}
+
 static int nti_infer_concat(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     *shape = nt_shape_of(&n->in[0]->pub), *dtype = n->in[0]->pub.dtype;
     int axis = (int)n->i[0];
@@ -9737,6 +10277,217 @@ NT_API nt_tensor *nt_scatter_add(nt_tensor *x, nt_tensor *indices, nt_tensor *up
     if (a < 0) return NULL;
     return nti_record_scatter_add(x, indices->dtype == NT_I32 ? nti_check_index(NTI_OP_SCATTER_ADD, indices, x->shape[a], 0, 0) : indices,
                                   updates, a);
+}
+
+NT_API nt_tensor *nt_segment_sum(nt_tensor *x, nt_tensor *ids, int64_t n) { // the row itself drops ids that are out of range
+    if (!nti_alive(x) || !ids) return NULL;
+    if (!x->rank || n < 0) {
+        nti_sticky(x->tape, NT_ERROR_ARGUMENT, "nt_segment_sum(%v): takes rank 1 or more, and %lld segments", x, (long long)n);
+        return NULL;
+    }
+    nt_shape shape = nt_shape_of(x);
+    shape.size[0] = n;
+    return nti_record_scatter_add(nt_full(x->tape, x->dtype, shape, 0), ids, x, 0);
+}
+
+NT_API nt_tensor *nt_one_hot(nt_tensor *indices, int64_t n, nt_dtype dtype) {
+    if (!nti_alive(indices)) return NULL;
+    nt_shape shape = nt_shape_make(1, &n);
+    if (!nti_shape_argument(indices->tape, "nt_one_hot", dtype, &shape)) return NULL;
+    return nt_cast(nt_equal(nt_expand_dims(indices, NT_LAST), nt_iota(indices->tape, indices->dtype, shape, 0)), dtype);
+}
+
+// Along an axis: x at indices of the same rank, each for its own line. Attribute 0: the axis.
+static int nti_along_shapes(nti_node *n, int axis) { // operands 0 and 1 agree in all axes but this one
+    const nt_tensor *x = &n->in[0]->pub, *i = &n->in[1]->pub;
+    if (i->dtype != NT_I32) return nti_wrong(n, NT_ERROR_DTYPE, "indices are i32, not %s", nt_dtype_name(i->dtype));
+    int same = x->rank == i->rank && axis < x->rank;
+    for (int k = 0; k < x->rank && same; k++) same = k == axis || x->shape[k] == i->shape[k];
+    return same || nti_wrong(n, NT_ERROR_SHAPE, "the indices have the shape of x but for axis %d", axis);
+}
+
+static int nti_infer_take_along(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    *shape = nt_shape_of(&n->in[1]->pub), *dtype = n->in[0]->pub.dtype;
+    return nti_along_shapes(n, (int)n->i[0]);
+}
+
+static int nti_infer_scatter_along(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    const nt_tensor *u = &n->in[2]->pub;
+    *shape = nt_shape_of(&n->in[0]->pub), *dtype = n->in[0]->pub.dtype;
+    if (u->dtype != *dtype) return nti_wrong(n, NT_ERROR_DTYPE, "updates are %s, not %s", nt_dtype_name(u->dtype), nt_dtype_name(*dtype));
+    if (!nti_dtype_allowed(n, *dtype) || !nti_along_shapes(n, (int)n->i[0])) return 0;
+    return nti_same_shape(u, &n->in[1]->pub) || nti_wrong(n, NT_ERROR_SHAPE, "updates are shaped like the indices");
+}
+
+static nt_tensor *nti_record_along(nt_tensor *x, nt_tensor *indices, nt_tensor *updates, int64_t axis) { // updates NULL: take
+    nt_tensor *in[3];
+    in[0] = x, in[1] = indices, in[2] = updates;
+    return x ? nti_record(x->tape, updates ? NTI_OP_SCATTER_ALONG : NTI_OP_TAKE_ALONG, in, updates ? 3 : 2, &axis, 1, NULL, 0) : NULL;
+}
+
+NT_API nt_tensor *nt_take_along_axis(nt_tensor *x, nt_tensor *indices, int axis) {
+    nt_tensor *in[2];
+    nt_shape lines, like;
+    if (!x || !indices || !nti_alive(x) || !nti_alive(indices)) return NULL;
+    in[0] = x, in[1] = indices;
+    int a = nti_axis_of(x->tape, "nt_take_along_axis", x->rank, axis);
+    if (a < 0) return NULL;
+    if (indices->rank != x->rank || indices->dtype != NT_I32 || indices->tape != x->tape) return nti_record_along(x, indices, NULL, a);
+    lines = nt_shape_of(x), like = nt_shape_of(indices);
+    for (int k = 0; k < x->rank; k++) { // the other axes broadcast
+        if (k == a) continue;
+        if (lines.size[k] != like.size[k] && lines.size[k] != 1 && like.size[k] != 1)
+            return nti_wrong_call(x->tape, NTI_OP_TAKE_ALONG, in, 2, NT_ERROR_SHAPE,
+                                  "the axes other than the one that is picked from do not broadcast", NULL, 0);
+        lines.size[k] = like.size[k] = lines.size[k] == 1 ? like.size[k] : lines.size[k];
+    }
+    nt_tensor *at = nt_select(nt_less(indices, nt_full_like(indices, 0)), nt_add_scalar(indices, (double)x->shape[a]), indices);
+    at = nti_check_index(NTI_OP_TAKE_ALONG, at, x->shape[a], 0, 0);
+    return at ? nti_record_along(nt_broadcast(x, lines), nt_broadcast(at, like), NULL, a) : NULL;
+}
+
+// Dynamic slices. Attributes: the number of leading axes that count places (vmap makes them), then the sizes of the piece. Starts are
+// i32 (places..., an axis for the others).
+static int nti_dynamic_starts(nti_node *n, const nt_tensor *x, int lead) {
+    const nt_tensor *s = &n->in[n->inputs - 1]->pub;
+    int same = s->dtype == NT_I32 && x->rank >= lead && s->rank == lead + 1 && s->shape[lead] == x->rank - lead;
+    for (int k = 0; k < lead && same; k++) same = s->shape[k] == x->shape[k];
+    return same || nti_wrong(n, s->dtype == NT_I32 ? NT_ERROR_SHAPE : NT_ERROR_DTYPE, "starts are one i32 number for each axis");
+}
+
+static int nti_dynamic_fits(nti_node *n, const nt_tensor *x, const nt_shape *piece, int lead) {
+    int fits = piece->rank == x->rank;
+    for (int k = 0; k < x->rank && fits; k++)
+        fits = k < lead ? piece->size[k] == x->shape[k] : piece->size[k] >= 0 && piece->size[k] <= x->shape[k];
+    return fits || nti_wrong(n, NT_ERROR_SHAPE, "a piece of shape %S does not fit in", piece);
+}
+
+static int nti_infer_dynamic_slice(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    const nt_tensor *x = &n->in[0]->pub;
+    int lead = (int)n->i[0];
+    *dtype = x->dtype;
+    if (!nti_dynamic_starts(n, x, lead)) return 0;
+    *shape = nt_shape_make(lead, x->shape);
+    for (int k = 1; k < n->ni; k++) shape->size[shape->rank++] = n->i[k];
+    return nti_dynamic_fits(n, x, shape, lead);
+}
+
+static int nti_infer_dynamic_update(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    const nt_tensor *x = &n->in[0]->pub, *u = &n->in[1]->pub;
+    nt_shape piece = nt_shape_of(u);
+    *shape = nt_shape_of(x), *dtype = x->dtype;
+    if (u->dtype != *dtype) return nti_wrong(n, NT_ERROR_DTYPE, "the update is %s, not %s", nt_dtype_name(u->dtype), nt_dtype_name(*dtype));
+    return nti_dynamic_starts(n, x, (int)n->i[0]) && nti_dynamic_fits(n, x, &piece, (int)n->i[0]);
+}
+
+// i32 scalars as one i32 tensor; NULL quietly for a NULL among them.
+static nt_tensor *nti_stack_starts(nt_tensor *x, const char *name, nt_tensor *const *starts) {
+    int64_t none = 0;
+    if (!x->rank) return nt_full(x->tape, NT_I32, nt_shape_make(1, &none), 0);
+    if (!starts) { nti_sticky(x->tape, NT_ERROR_ARGUMENT, "%s(%v): starts has one scalar for each axis, not NULL", name, x); return NULL; }
+    for (int k = 0; k < x->rank; k++) {
+        if (!starts[k] || !nti_alive(starts[k])) return NULL;
+        if (starts[k]->dtype == NT_I32 && !starts[k]->rank) continue;
+        nti_sticky(x->tape, NT_ERROR_ARGUMENT, "%s(%v): start %d is %v, not an i32 scalar", name, x, k, starts[k]);
+        return NULL;
+    }
+    nt_params all;
+    all.count = x->rank, all.items = (nt_tensor **)(uintptr_t)starts;
+    return nt_stack(all, 0);
+}
+
+static nt_tensor *nti_record_dynamic_slice(nt_tensor *x, nt_tensor *starts, int lead, const int64_t *size) { // sizes of all axes
+    nt_tensor *in[2];
+    int64_t i[1 + NT_MAX_RANK];
+    in[0] = x, in[1] = starts, i[0] = lead;
+    for (int k = lead; x && k < x->rank; k++) i[1 + k - lead] = size[k];
+    return x ? nti_record(x->tape, NTI_OP_DYNAMIC_SLICE, in, 2, i, 1 + x->rank - lead, NULL, 0) : NULL;
+}
+
+static nt_tensor *nti_record_dynamic_update(nt_tensor *x, nt_tensor *u, nt_tensor *starts, int64_t lead) {
+    nt_tensor *in[3];
+    in[0] = x, in[1] = u, in[2] = starts;
+    return x ? nti_record(x->tape, NTI_OP_DYNAMIC_UPDATE, in, 3, &lead, 1, NULL, 0) : NULL;
+}
+
+NT_API nt_tensor *nt_dynamic_slice(nt_tensor *x, nt_tensor *const *starts, nt_shape size) {
+    if (!nti_alive(x)) return NULL;
+    if (size.rank != x->rank) {
+        nti_sticky(x->tape, NT_ERROR_SHAPE, "nt_dynamic_slice(%v): the size %S has another rank", x, &size);
+        return NULL;
+    }
+    return nti_record_dynamic_slice(x, nti_stack_starts(x, "nt_dynamic_slice", starts), 0, size.size);
+}
+
+NT_API nt_tensor *nt_dynamic_update_slice(nt_tensor *x, nt_tensor *update, nt_tensor *const *starts) {
+    if (!nti_alive(x) || !update) return NULL;
+    return nti_record_dynamic_update(x, update, nti_stack_starts(x, "nt_dynamic_update_slice", starts), 0);
+}
+
+// Scans: attributes axis, from the end, kind of the kernel (linear scans and log-sums have one of their own).
+static int nti_infer_scan(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    if (n->in[0]->pub.rank <= n->i[0]) return nti_wrong(n, NT_ERROR_SHAPE, "there is no axis %lld", (long long)n->i[0]);
+    return nti_infer_map(n, shape, dtype);
+}
+
+static nt_tensor *nti_scan(int op, nt_tensor *x, nt_tensor *y, int axis, int reverse) {
+    nt_tensor *in[2];
+    int64_t i[3];
+    if (!nti_alive(x)) return NULL;
+    in[0] = x, in[1] = y, i[0] = nti_axis_of(x->tape, nti_row_of(op)->name, x->rank, axis), i[1] = reverse != 0;
+    i[2] = op <= NTI_OP_CUMMAX ? op - NTI_OP_CUMSUM : 0;
+    return i[0] < 0 ? NULL : nti_record(x->tape, op, in, nti_row_of(op)->inputs, i, 3, NULL, 0);
+}
+
+NT_API nt_tensor *nt_cumsum(nt_tensor *x, int axis, int reverse) { return nti_scan(NTI_OP_CUMSUM, x, NULL, axis, reverse); }
+NT_API nt_tensor *nt_cumprod(nt_tensor *x, int axis, int reverse) { return nti_scan(NTI_OP_CUMPROD, x, NULL, axis, reverse); }
+NT_API nt_tensor *nt_cummax(nt_tensor *x, int axis, int reverse) { return nti_scan(NTI_OP_CUMMAX, x, NULL, axis, reverse); }
+NT_API nt_tensor *nt_cumlogsumexp(nt_tensor *x, int axis, int reverse) { return nti_scan(NTI_OP_CUMLOGSUMEXP, x, NULL, axis, reverse); }
+NT_API nt_tensor *nt_linear_scan(nt_tensor *a, nt_tensor *b, int axis, int reverse) {
+    return a && b ? nti_scan(NTI_OP_LINEAR_SCAN, a, b, axis, reverse) : NULL;
+}
+
+// The order along an axis. Attributes: axis, from the largest, how many are kept.
+static int nti_infer_argsort(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    const nt_tensor *x = &n->in[0]->pub;
+    int axis = (int)n->i[0];
+    if (!nti_dtype_allowed(n, x->dtype)) return 0;
+    if (axis >= x->rank) return nti_wrong(n, NT_ERROR_SHAPE, "there is no axis %d", axis);
+    if (n->i[2] < 0 || n->i[2] > x->shape[axis] || x->shape[axis] > INT32_MAX)
+        return nti_wrong(n, NT_ERROR_SHAPE, "takes 0 to %lld of axis %d, not %lld", (long long)nti_min(x->shape[axis], INT32_MAX), axis,
+                         (long long)n->i[2]);
+    *shape = nt_shape_of(x), *dtype = NT_I32, shape->size[axis] = n->i[2];
+    return 1;
+}
+
+static double nti_cost_argsort(const nti_node *n) {
+    const nt_tensor *x = &n->in[0]->pub;
+    double rounds = 1;
+    for (int64_t k = x->shape[n->i[0]]; k > 1; k /= 2) rounds++;
+    return 8 * rounds * (double)nt_size(x);
+}
+
+static nt_tensor *nti_argsort(nt_tensor *x, const char *name, int axis, int descending, int64_t count) { // count -1: all
+    int64_t i[3];
+    if (!nti_alive(x)) return NULL;
+    i[0] = nti_axis_of(x->tape, name, x->rank, axis), i[1] = descending;
+    if (i[0] < 0) return NULL;
+    i[2] = count < 0 && !descending ? x->shape[i[0]] : count;
+    return nti_record(x->tape, NTI_OP_ARGSORT, &x, 1, i, 3, NULL, 0);
+}
+
+NT_API nt_tensor *nt_argsort(nt_tensor *x, int axis) { return nti_argsort(x, "nt_argsort", axis, 0, -1); }
+
+NT_API nt_tensor *nt_sort(nt_tensor *x, int axis) {
+    nt_tensor *order = nti_argsort(x, "nt_sort", axis, 0, -1);
+    return order ? nti_record_along(x, order, NULL, axis < 0 ? axis + x->rank : axis) : NULL;
+}
+
+NT_API nt_top nt_top_k(nt_tensor *x, int64_t k) {
+    nt_top top;
+    top.indices = nti_argsort(x, "nt_top_k", NT_LAST, 1, k);
+    top.values = top.indices ? nti_record_along(x, top.indices, NULL, x->rank - 1) : NULL;
+    return top;
 }
 
 // Fused -------------------------------------------------------------------------------------------------------------------
@@ -11041,6 +11792,124 @@ static nt_tensor *nti_vjp_scatter_add(nt_tensor *y, nt_tensor **x, nt_tensor *g,
     return nti_record(y->tape, NTI_OP_GATHER, in, 2, i, 2, NULL, 0);
 }
 
+static nt_tensor *nti_vjp_flip(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    NTI_IGNORE;
+    nt_tensor *in[1];
+    in[0] = g;
+    return nti_again(y, in);
+}
+
+static nt_tensor *nti_vmap_flip(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    int64_t mask = nti_n(y)->i[0] << 1;
+    (void)batched, (void)size;
+    return nti_record(y->tape, NTI_OP_FLIP, x, 1, &mask, 1, NULL, 0);
+}
+
+// The rows whose first attribute is the one axis that they work along: any other axis may stand in front.
+static nt_tensor *nti_vmap_axis(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    const nti_node *n = nti_n(y);
+    nt_tensor *in[NTI_FEW];
+    int64_t i[3];
+    for (int k = 0; k < n->ni; k++) i[k] = n->i[k] + (k == 0);
+    for (int k = 0; k < n->inputs; k++) in[k] = nti_spread_batch(x[k], batched[k], size);
+    return nti_record(y->tape, n->op, in, n->inputs, i, n->ni, NULL, 0);
+}
+
+static nt_tensor *nti_vjp_take_along(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    return k ? NULL : nti_record_along(nti_zero_like(x[0]), x[1], g, nti_n(y)->i[0]);
+}
+
+static nt_tensor *nti_vjp_scatter_along(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    return k == 0 ? g : k == 1 ? NULL : nti_record_along(g, x[1], NULL, nti_n(y)->i[0]);
+}
+
+static nt_tensor *nti_vjp_dynamic_slice(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    return k ? NULL : nti_record_dynamic_update(nti_zero_like(x[0]), g, x[1], nti_n(y)->i[0]);
+}
+
+static nt_tensor *nti_vjp_dynamic_update(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    int64_t lead = nti_n(y)->i[0];
+    if (k == 0) return nti_record_dynamic_update(g, nti_zero_like(x[1]), x[2], lead);
+    return k == 1 ? nti_record_dynamic_slice(g, x[2], (int)lead, x[1]->shape) : NULL;
+}
+
+// The batch counts places if the starts differ from place to place; else it is an axis more whose start is 0.
+static nt_tensor *nti_vmap_dynamic(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    const nti_node *n = nti_n(y);
+    nt_tensor *in[3];
+    int last = n->inputs - 1, lead = (int)n->i[0], own = lead == 0 && !batched[last];
+    int64_t i[2 + NT_MAX_RANK], one = 1;
+    for (int k = 0; k < n->inputs; k++) in[k] = nti_spread_batch(x[k], batched[k] || (own && k == last), size);
+    if (own) {
+        nt_tensor *part[2];
+        nt_params starts;
+        part[0] = nt_full(y->tape, NT_I32, nt_shape_make(1, &one), 0), part[1] = in[last];
+        starts.count = 2, starts.items = part, in[last] = nt_concat(starts, 0);
+    }
+    i[0] = own ? 0 : lead + 1, i[1] = size;
+    for (int k = 1; k < n->ni; k++) i[k + own] = n->i[k];
+    return nti_record(y->tape, n->op, in, n->inputs, i, n->ni + (n->op == NTI_OP_DYNAMIC_SLICE && own), NULL, 0);
+}
+
+// Scans: with y[t] = a[t] y[t-1] + e[t] x[t] to first order, tangents and cotangents are linear scans, and those are closed under
+// both: the tangent of one is another, the cotangent one from the other end.
+static nt_tensor *nti_shifted(nt_tensor *x, int axis, int later, double fill) { // element t is x[t-1] (later) or x[t+1]
+    int64_t before[NT_MAX_RANK] = { 0 }, after[NT_MAX_RANK] = { 0 };
+    before[axis] = later ? 1 : -1, after[axis] = -before[axis];
+    return nt_pad(x, before, after, NULL, fill);
+}
+
+static nt_tensor *nti_vjp_cumsum(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    NTI_IGNORE;
+    return nt_cumsum(g, (int)nti_n(y)->i[0], !nti_n(y)->i[1]);
+}
+
+static nt_tensor *nti_jvp_linear_scan(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
+    const int64_t *i = nti_n(y)->i;
+    nt_tensor *inner = t[0] ? nt_mul(t[0], nti_shifted(y, (int)i[0], !i[1], 0)) : NULL;
+    return nt_linear_scan(x[0], nti_sum_of(inner, t[1]), (int)i[0], (int)i[1]);
+}
+
+static nt_tensor *nti_scan_back(nt_tensor *a, nt_tensor *g, const int64_t *i) { // r[t] = g[t] + a[t+1] r[t+1]
+    return nt_linear_scan(nti_shifted(a, (int)i[0], i[1] != 0, 0), g, (int)i[0], !i[1]);
+}
+
+static nt_tensor *nti_vjp_linear_scan(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    const int64_t *i = nti_n(y)->i;
+    nt_tensor *r = nti_scan_back(x[0], g, i);
+    return k ? r : nt_mul(r, nti_shifted(y, (int)i[0], !i[1], 0));
+}
+
+// a and e of a scan of x that gave y. Equal maxima share, as those of nt_maximum; the first element has no other to share with.
+static void nti_scan_weights(nt_tensor *y, nt_tensor *x, nt_tensor **a, nt_tensor **e) {
+    const nti_node *n = nti_n(y);
+    int axis = (int)n->i[0];
+    nt_shape line;
+    nt_tensor *was = nti_shifted(y, axis, !n->i[1], n->op == NTI_OP_CUMPROD ? 1 : -HUGE_VAL);
+    *a = x, *e = was;
+    if (n->op == NTI_OP_CUMPROD) return;
+    memset(&line, 0, sizeof line);
+    line.rank = x->rank - axis, line.size[0] = x->shape[axis];
+    for (int k = 1; k < line.rank; k++) line.size[k] = 1;
+    nt_tensor *at = nt_iota(y->tape, NT_I32, line, 0), *first = at ? nt_equal(at, nt_full_like(at, n->i[1] ? (double)(line.size[0] - 1) : 0)) : NULL;
+    if (n->op == NTI_OP_CUMMAX) *a = nti_extreme_share(nt_greater(was, x), was, x), *e = nti_extreme_share(nt_greater(x, was), x, was);
+    else *a = nt_sigmoid(nt_sub(was, x)), *e = nt_sigmoid(nt_sub(x, was));
+    *e = nt_select(first, nt_full_like(x, 1), *e);
+}
+
+static nt_tensor *nti_jvp_scan(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
+    nt_tensor *a, *e;
+    nti_scan_weights(y, x[0], &a, &e);
+    return nt_linear_scan(a, nt_mul(e, t[0]), (int)nti_n(y)->i[0], (int)nti_n(y)->i[1]);
+}
+
+static nt_tensor *nti_vjp_scan(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    nt_tensor *a, *e;
+    (void)k;
+    nti_scan_weights(y, x[0], &a, &e);
+    return nt_mul(e, nti_scan_back(a, g, nti_n(y)->i));
+}
+
 // Fused -------------------------------------------------------------------------------------------------------------------------
 
 static nt_tensor *nti_sum_last(nt_tensor *x) { return nt_sum_axes(x, nti_last_axis(), 1); }
@@ -11503,8 +12372,8 @@ static nt_tensor *nti_vjp_qr_r(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k)
 #if defined(NTTRAIN_TESTS)
 enum { NTI_SAMPLE_TIES = 100, NTI_SAMPLE_LARGE = 200 };
 
-// How an operand lies in memory: by itself; through reversed axes; every second element; a part of each row; repeated.
-enum { NTI_LOOK, NTI_LOOK_SWAPPED, NTI_LOOK_STEPPED, NTI_LOOK_CUT, NTI_LOOK_SPREAD };
+// How an operand lies in memory: by itself; its axes in reversed order; every second element; a part of each row; repeated; from the end.
+enum { NTI_LOOK, NTI_LOOK_SWAPPED, NTI_LOOK_STEPPED, NTI_LOOK_CUT, NTI_LOOK_SPREAD, NTI_LOOK_FLIPPED };
 
 typedef struct nti_sampler {
     nt_tape *t;
@@ -11588,6 +12457,8 @@ static nt_tensor *nti_sample_between(nti_sampler *s, nt_dtype dtype, const nt_sh
     }
     nt_tensor *x = nti_sample_variable(s, dtype, &own, low, high);
     if (look == NTI_LOOK_SWAPPED) return nt_transpose(x, order);
+    if (look == NTI_LOOK_FLIPPED) order.count = (r + 1) / 2;
+    if (look == NTI_LOOK_FLIPPED) return nt_flip(x, order); // the last half of the axes
     if (look == NTI_LOOK_SPREAD) return nti_record(s->t, NTI_OP_BROADCAST, &x, 1, shape->size, r, NULL, 0);
     return nt_slice(x, start, limit, step);
 }
@@ -11629,15 +12500,15 @@ static const nti_sample_case nti_sample_cases[] = {
     { 3, { 2, 3, 4 }, { NTI_LOOK_STEPPED, NTI_LOOK_SWAPPED, NTI_LOOK } },
     { 2, { 1, 6 }, { NTI_LOOK, NTI_LOOK_SPREAD, NTI_LOOK_CUT } },
     { 3, { 4, 0, 3 }, { NTI_LOOK_SWAPPED, NTI_LOOK, NTI_LOOK_STEPPED } },
-    { 4, { 2, 1, 3, 2 }, { NTI_LOOK_CUT, NTI_LOOK_STEPPED, NTI_LOOK_SWAPPED } },
+    { 4, { 2, 1, 3, 2 }, { NTI_LOOK_CUT, NTI_LOOK_FLIPPED, NTI_LOOK_SWAPPED } },
     { 5, { 2, 3, 1, 2, 3 }, { NTI_LOOK_SWAPPED, NTI_LOOK_SPREAD, NTI_LOOK_STEPPED } },
     { 1, { 133 }, { NTI_LOOK_STEPPED, NTI_LOOK, NTI_LOOK_SPREAD } },
     { 2, { 0, 3 }, { NTI_LOOK_CUT, NTI_LOOK_SPREAD, NTI_LOOK } },
-    { 3, { 1, 1, 1 }, { NTI_LOOK_SPREAD, NTI_LOOK, NTI_LOOK_CUT } },
-    { 2, { 5, 9 }, { NTI_LOOK, NTI_LOOK_SWAPPED, NTI_LOOK } },
+    { 3, { 2, 1, 3 }, { NTI_LOOK_FLIPPED, NTI_LOOK_FLIPPED, NTI_LOOK_CUT } },
+    { 2, { 5, 9 }, { NTI_LOOK_FLIPPED, NTI_LOOK_SWAPPED, NTI_LOOK } },
     { 1, { 40 }, { NTI_LOOK, NTI_LOOK, NTI_LOOK } },
     { 3, { 3, 61, 203 }, { NTI_LOOK_SWAPPED, NTI_LOOK, NTI_LOOK_CUT } },
-    { 1, { 70001 }, { NTI_LOOK, NTI_LOOK_STEPPED, NTI_LOOK_SPREAD } },
+    { 1, { 70001 }, { NTI_LOOK_FLIPPED, NTI_LOOK_STEPPED, NTI_LOOK_SPREAD } },
 };
 static int nti_sample_case_of(int variant) { return nti_sample_entry(variant, 11, 2, 2); }
 static nt_shape nti_sample_shape(int entry) { return nt_shape_make((int)nti_sample_cases[entry].rank, nti_sample_cases[entry].size); }
@@ -11747,6 +12618,7 @@ static nt_tensor *nti_sample_matmul(nt_tape *t, int op, nt_dtype dtype, int vari
         { 0, { 0 }, 5, 3, 2, { NTI_LOOK_SWAPPED, NTI_LOOK } },
         { 0, { 0 }, 2, 7, 9, { NTI_LOOK, NTI_LOOK_SWAPPED } },
         { 0, { 0 }, 4, 4, 4, { NTI_LOOK_STEPPED, NTI_LOOK_CUT } },
+        { 1, { 2 }, 5, 6, 3, { NTI_LOOK_FLIPPED, NTI_LOOK_FLIPPED } },
         { 1, { 3 }, 1, 5, 1, { NTI_LOOK, NTI_LOOK_SPREAD } },
         { 1, { 2 }, 3, 2, 6, { NTI_LOOK_SPREAD, NTI_LOOK_SWAPPED } },
         { 3, { 2, 1, 3 }, 2, 3, 2, { NTI_LOOK_SWAPPED, NTI_LOOK_STEPPED } },
@@ -11762,7 +12634,7 @@ static nt_tensor *nti_sample_matmul(nt_tape *t, int op, nt_dtype dtype, int vari
     nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
     nt_tensor *in[2];
     int64_t accumulate = 0;
-    int entry = nti_sample_entry(variant, 12, 0, 3);
+    int entry = nti_sample_entry(variant, 13, 0, 3);
     if (entry < 0 || !nti_sample_takes(&s)) return NULL;
     nt_shape x = nt_shape_make((int)table[entry].lead, table[entry].batch), y = x;
     x.size[x.rank++] = table[entry].m, x.size[x.rank++] = table[entry].k;
@@ -11904,7 +12776,7 @@ static nt_tensor *nti_sample_reduce(nt_tape *t, int op, nt_dtype dtype, int vari
         { 1, { 7 }, 1, NTI_LOOK },
         { 2, { 3, 5 }, 1, NTI_LOOK_SWAPPED },
         { 2, { 5, 3 }, 2, NTI_LOOK_CUT },
-        { 3, { 2, 3, 4 }, 5, NTI_LOOK },
+        { 3, { 2, 3, 4 }, 5, NTI_LOOK_FLIPPED },
         { 3, { 3, 4, 2 }, 2, NTI_LOOK_STEPPED },
         { 3, { 3, 2, 4 }, 7, NTI_LOOK_SWAPPED },
         { 0, { 0 }, 0, NTI_LOOK },
@@ -11915,6 +12787,8 @@ static nt_tensor *nti_sample_reduce(nt_tape *t, int op, nt_dtype dtype, int vari
         { 2, { 3, 1 }, 2, NTI_LOOK },
         { 2, { 3, 131 }, 2, NTI_LOOK_SPREAD },
         { 2, { 131, 3 }, 1, NTI_LOOK },
+        { 2, { 7, 9 }, 2, NTI_LOOK_FLIPPED },
+        { 2, { 9, 7 }, 1, NTI_LOOK_FLIPPED },
         { 2, { 6, 11 }, 2, NTI_LOOK },
         { 2, { 6, 11 }, 1, NTI_LOOK_SWAPPED },
         { 1, { 1000 }, 1, NTI_LOOK_STEPPED },
@@ -11924,7 +12798,7 @@ static nt_tensor *nti_sample_reduce(nt_tape *t, int op, nt_dtype dtype, int vari
         { 1, { 100003 }, 1, NTI_LOOK },
     };
     nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
-    int entry = nti_sample_entry(variant, 14, 3, 4), boolean = op == NTI_OP_ANY || op == NTI_OP_ALL,
+    int entry = nti_sample_entry(variant, 16, 3, 4), boolean = op == NTI_OP_ANY || op == NTI_OP_ALL,
         arg = op == NTI_OP_ARGMAX || op == NTI_OP_ARGMIN;
     if (entry < 0 || (boolean ? dtype != NT_BOOL : !nti_sample_takes(&s))) return NULL;
     nt_shape shape = nt_shape_make((int)table[entry].rank, table[entry].size);
@@ -11971,10 +12845,12 @@ static nt_tensor *nti_sample_reshape(nt_tape *t, int op, nt_dtype dtype, int var
         { 3, { 2, 0, 3 }, 2, { 0, 5 }, NTI_LOOK },
         { 5, { 2, 1, 3, 1, 2 }, 4, { 1, 6, 1, 2 }, NTI_LOOK_SWAPPED },
         { 2, { 4, 6 }, 2, { 8, 3 }, NTI_LOOK_SPREAD },
+        { 2, { 4, 6 }, 3, { 2, 2, 6 }, NTI_LOOK_FLIPPED },
+        { 2, { 4, 6 }, 1, { 24 }, NTI_LOOK_FLIPPED },
         { 3, { 31, 40, 53 }, 2, { 53, 1240 }, NTI_LOOK_SWAPPED },
     };
     nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
-    int entry = nti_sample_entry(variant, 10, 0, 1);
+    int entry = nti_sample_entry(variant, 12, 0, 1);
     if (entry < 0) return NULL;
     nt_shape from = nt_shape_make((int)table[entry].rank, table[entry].size);
     nt_tensor *x = nti_sample_operand(&s, &from, table[entry].look);
@@ -12029,10 +12905,11 @@ static nt_tensor *nti_sample_slice(nt_tape *t, int op, nt_dtype dtype, int varia
         { 5, { 2, 3, 2, 1, 4 }, { 1, 0, 0, 0, 1 }, { 1, 2, 1, 1, 1 }, { 1, 2, 2, 1, 3 }, NTI_LOOK_CUT },
         { 2, { 0, 3 }, { 0, 1 }, { 1, 1 }, { 0, 2 }, NTI_LOOK },
         { 2, { 4, 6 }, { 1, 1 }, { 1, 2 }, { 2, 2 }, NTI_LOOK_SPREAD },
+        { 2, { 4, 6 }, { 1, 0 }, { 1, 2 }, { 2, 3 }, NTI_LOOK_FLIPPED },
         { 2, { 401, 301 }, { 1, 0 }, { 2, 1 }, { 200, 300 }, NTI_LOOK },
     };
     nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
-    int entry = nti_sample_entry(variant, 8, 0, 1);
+    int entry = nti_sample_entry(variant, 9, 0, 1);
     if (entry < 0) return NULL;
     nt_shape shape = nt_shape_make((int)table[entry].rank, table[entry].size);
     nt_tensor *x = nti_sample_operand(&s, &shape, table[entry].look);
@@ -12049,7 +12926,7 @@ static nt_tensor *nti_sample_pad(nt_tape *t, int op, nt_dtype dtype, int variant
         { 2, { 0, 3 }, { 2, 1 }, { 1, 0 }, { 3, 0 }, NTI_LOOK },
         { 2, { 3, 4 }, { -3, 0 }, { 0, 0 }, { 0, 0 }, NTI_LOOK_CUT },
         { 5, { 1, 2, 1, 2, 2 }, { 1, 0, 0, 1, 0 }, { 0, 1, 0, 0, 1 }, { 2, 1, 0, 0, 1 }, NTI_LOOK_SWAPPED },
-        { 2, { 4, 3 }, { 0, 0 }, { 0, 0 }, { 0, 0 }, NTI_LOOK_SPREAD },
+        { 2, { 4, 3 }, { 0, 1 }, { 0, 0 }, { 0, 1 }, NTI_LOOK_FLIPPED },
         { 2, { 150, 201 }, { 3, 5 }, { 2, 7 }, { 1, 0 }, NTI_LOOK_SWAPPED },
     };
     nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
@@ -12113,6 +12990,88 @@ static nt_tensor *nti_sample_gather(nt_tape *t, int op, nt_dtype dtype, int vari
     for (int k = 0; k < at.rank; k++) y.size[y.rank++] = at.size[k];
     for (int k = axis + 1; k < x.rank; k++) y.size[y.rank++] = x.size[k];
     return nt_scatter_add(a, i, nti_sample_operand(&s, &y, table[entry].look), axis);
+}
+
+static nt_tensor *nti_sample_flip(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    static const uint8_t masks[] = { 1, 0, 3, 5, 2, 7, 8, 31, 1, 3, 0, 1, 1, 6, 1 };
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_case_of(variant);
+    int64_t mask = entry < 0 ? 0 : masks[entry];
+    if (entry < 0) return NULL;
+    nt_shape shape = nti_sample_shape(entry);
+    nt_tensor *x = nti_sample_operand(&s, &shape, nti_sample_cases[entry].look[0]);
+    return nti_record(t, op, &x, 1, &mask, 1, NULL, 0);
+}
+
+// x, the axis and the size of the indices along it.
+static nt_tensor *nti_sample_along(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    static const struct { int64_t rank, size[5], axis, count; uint8_t look; } table[] = {
+        { 1, { 6 }, 0, 4, NTI_LOOK },
+        { 2, { 5, 3 }, 0, 7, NTI_LOOK_SWAPPED },
+        { 3, { 2, 4, 3 }, 1, 4, NTI_LOOK_STEPPED },
+        { 2, { 3, 5 }, 1, 2, NTI_LOOK_CUT },
+        { 2, { 3, 5 }, 1, 0, NTI_LOOK },
+        { 3, { 0, 4, 2 }, 1, 3, NTI_LOOK },
+        { 4, { 2, 1, 3, 2 }, 2, 5, NTI_LOOK_SPREAD },
+        { 2, { 0, 3 }, 0, 0, NTI_LOOK },
+        { 2, { 40, 301 }, 0, 333, NTI_LOOK },
+        { 2, { 300, 77 }, 1, 400, NTI_LOOK },
+    };
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_entry(variant, 8, 0, 2), scatter = op == NTI_OP_SCATTER_ALONG;
+    if (entry < 0 || (scatter && !nti_sample_takes(&s))) return NULL;
+    nt_shape x = nt_shape_make((int)table[entry].rank, table[entry].size), at = x;
+    int64_t axis = table[entry].axis;
+    at.size[axis] = table[entry].count;
+    nt_tensor *a = nti_sample_operand(&s, &x, table[entry].look), *i = nti_sample_indices(&s, &at, x.size[axis], 0);
+    return nti_record_along(a, i, scatter ? nti_sample_operand(&s, &at, table[entry].look) : NULL, axis);
+}
+
+// x, the leading axes that count places, the piece; starts reach beyond both ends.
+static nt_tensor *nti_sample_dynamic(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    static const struct { int64_t rank, size[5], lead, piece[5]; uint8_t look; } table[] = {
+        { 1, { 9 }, 0, { 5 }, NTI_LOOK },
+        { 2, { 5, 7 }, 0, { 2, 7 }, NTI_LOOK_SWAPPED },
+        { 3, { 3, 4, 5 }, 1, { 3, 2, 3 }, NTI_LOOK_STEPPED },
+        { 3, { 2, 3, 6 }, 2, { 2, 3, 1 }, NTI_LOOK_CUT },
+        { 0, { 0 }, 0, { 0 }, NTI_LOOK },
+        { 2, { 4, 6 }, 0, { 0, 6 }, NTI_LOOK_SPREAD },
+        { 3, { 0, 4, 3 }, 1, { 0, 2, 3 }, NTI_LOOK },
+        { 5, { 2, 3, 2, 1, 4 }, 0, { 1, 2, 2, 1, 3 }, NTI_LOOK_SWAPPED },
+        { 3, { 17, 80, 61 }, 1, { 17, 60, 59 }, NTI_LOOK },
+        { 2, { 401, 301 }, 0, { 300, 300 }, NTI_LOOK_SWAPPED },
+    };
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_entry(variant, 8, 0, 2), lead = entry < 0 ? 0 : (int)table[entry].lead;
+    if (entry < 0) return NULL;
+    nt_shape x = nt_shape_make((int)table[entry].rank, table[entry].size), piece = nt_shape_make(x.rank, table[entry].piece), at = x;
+    at.rank = lead + 1, at.size[lead] = x.rank - lead;
+    nt_tensor *a = nti_sample_operand(&s, &x, table[entry].look), *i = nti_sample_indices(&s, &at, 9, -2);
+    if (op == NTI_OP_DYNAMIC_SLICE) return nti_record_dynamic_slice(a, i, lead, piece.size);
+    return nti_record_dynamic_update(a, nti_sample_operand(&s, &piece, table[entry].look), i, lead);
+}
+
+static nt_tensor *nti_sample_scan(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_case_of(variant);
+    if (entry < 0 || !nti_sample_takes(&s)) return NULL;
+    nt_shape shape = nti_sample_shape(entry);
+    if (!shape.rank) shape.size[shape.rank++] = 4;
+    nt_tensor *x = nti_sample_operand(&s, &shape, nti_sample_cases[entry].look[0]), *b = NULL;
+    if (op == NTI_OP_LINEAR_SCAN) b = nti_sample_operand(&s, &shape, nti_sample_cases[entry].look[1]);
+    return nti_scan(op, x, b, (variant + (int)seed) % shape.rank, variant / 2 % 2);
+}
+
+static nt_tensor *nti_sample_argsort(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int64_t i[3];
+    int entry = nti_sample_case_of(variant);
+    if (entry < 0 || !nti_sample_takes(&s)) return NULL;
+    nt_shape shape = nti_sample_shape(entry);
+    if (!shape.rank) shape.size[shape.rank++] = 4;
+    i[0] = variant % shape.rank, i[1] = variant / 2 % 2, i[2] = i[1] ? (shape.size[i[0]] + 1) / 2 : shape.size[i[0]];
+    nt_tensor *x = nti_sample_operand(&s, &shape, nti_sample_cases[entry].look[0]);
+    return nti_record(t, op, &x, 1, i, 3, NULL, 0);
 }
 
 // Fused ----------------------------------------------------------------------------------------------------------------------
