@@ -381,6 +381,10 @@ NT_API nt_tensor *nt_select(nt_tensor *condition, nt_tensor *x, nt_tensor *y); /
 // Matrix products, of f32, f64, i32 or u32. matmul: (..., m, k) by (..., k, n) gives (..., m, n); leading axes broadcast; rank 1 as NumPy's matmul.
 NT_API nt_tensor *nt_matmul(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_dense(nt_tensor *x, nt_tensor *weight, nt_tensor *bias); // x w + b; bias NULL: none
+// NumPy's einsum: "bij,bjk->bik". A letter for each axis, or "..." for the axes that are left; letters that the result lacks are summed,
+// one that occurs twice in an operand takes the diagonal, sizes of 1 broadcast. Without "->": the letters that occur once, in order.
+// More than two operands are multiplied from left to right.
+NT_API nt_tensor *nt_einsum(const char *equation, nt_params operands);
 
 // Linear algebra, f32 and f64, of the last two axes; leading axes are a batch. What cannot be factored gives NaN (or infinities and
 // NaN, for a singular matrix), as JAX's; matrices that are to be symmetric count as (x + x^T)/2, so derivatives are symmetric too.
@@ -409,7 +413,8 @@ typedef enum nt_padding {
     NT_PADDING_DEFAULT, // SAME for convolution, VALID for pooling
     NT_SAME,            // output ceil(n / stride); the odd element goes at the end
     NT_VALID,
-    NT_EXPLICIT         // .pad[axis][0] before and .pad[axis][1] after; may be negative in convolutions
+    NT_EXPLICIT,        // .pad[axis][0] before and .pad[axis][1] after; may be negative in convolutions
+    NT_CIRCULAR         // the image goes on around its ends: wrapped by what SAME pads with stride 1 (a convolution) or the stride (pooling)
 } nt_padding;
 
 // Zero fields: stride (convolution 1, pooling the window), dilation 1, groups 1. Entries are one for each spatial axis.
@@ -418,12 +423,17 @@ typedef struct nt_conv_desc {
     int groups;              // output channel o sees input channels of group o / (outputs / groups)
     nt_padding padding;
     int pad[3][2];
+    int lhs_dilation[3];     // this much less 1 zeros between the elements of x; 0: 1. SAME and CIRCULAR pad x as it is given
 } nt_conv_desc;
 // x (N, H, W, C), kernel (h, w, C / groups, O): (N, H', W', O). Cross-correlation: the kernel is not flipped.
 NT_API nt_tensor *nt_conv(nt_tensor *x, nt_tensor *kernel, const nt_conv_desc *desc);
 // Its transposes: with respect to x (shape: that of x) and to the kernel (shape: that of the kernel); g is shaped like the output.
 NT_API nt_tensor *nt_conv_transpose_input(nt_tensor *g, nt_tensor *kernel, nt_shape shape, const nt_conv_desc *desc);
 NT_API nt_tensor *nt_conv_transpose_kernel(nt_tensor *x, nt_tensor *g, nt_shape shape, const nt_conv_desc *desc);
+// As flax's ConvTranspose and jax.lax.conv_transpose: x with stride - 1 zeros between its elements, convolved with stride 1; the kernel
+// (h, w, C / groups, O) is not flipped. SAME (the default) gives n times the stride, VALID all that x reaches, CIRCULAR folds that
+// around n times the stride; EXPLICIT pads x with its zeros. No .lhs_dilation.
+NT_API nt_tensor *nt_conv_transpose(nt_tensor *x, nt_tensor *kernel, const nt_conv_desc *desc);
 
 typedef struct nt_pool_desc {
     int stride[3];           // 0: the window
@@ -435,6 +445,10 @@ typedef struct nt_pool_desc {
 NT_API nt_tensor *nt_max_pool(nt_tensor *x, nt_shape window, const nt_pool_desc *desc);
 NT_API nt_tensor *nt_avg_pool(nt_tensor *x, nt_shape window, const nt_pool_desc *desc);
 NT_API nt_tensor *nt_sum_pool(nt_tensor *x, nt_shape window, const nt_pool_desc *desc);
+NT_API nt_tensor *nt_upsample(nt_tensor *x, int64_t factor); // each element of axes 1 and 2 `factor` times
+typedef enum nt_resize_method { NT_NEAREST, NT_BILINEAR } nt_resize_method;
+// As jax.image.resize: to a shape of the same rank, centres of pixels on centres; bilinear in all axes that change, smoothed where they shrink.
+NT_API nt_tensor *nt_resize(nt_tensor *x, nt_shape shape, nt_resize_method method);
 
 // Reductions: over all axes, or over the given ones (keep: reduced axes stay with size 1). f32 and f64; sum, prod, max, min,
 // argmax and argmin also i32 and u32 (sums wrap); any and all take bool. Empty: 0, 1, -inf, +inf, false, true.
@@ -447,6 +461,8 @@ NT_API nt_tensor *nt_max_axes(nt_tensor *x, nt_axes axes, int keep); // equal ma
 NT_API nt_tensor *nt_min_axes(nt_tensor *x, nt_axes axes, int keep);
 NT_API nt_tensor *nt_logsumexp_axes(nt_tensor *x, nt_axes axes, int keep);
 NT_API nt_tensor *nt_norm_axes(nt_tensor *x, nt_axes axes, int keep); // square root of the sum of squares
+NT_API nt_tensor *nt_var_axes(nt_tensor *x, nt_axes axes, double ddof, int keep); // squared deviations from the mean over (count - ddof)
+NT_API nt_tensor *nt_std_axes(nt_tensor *x, nt_axes axes, double ddof, int keep); // its square root
 NT_API nt_tensor *nt_any_axes(nt_tensor *x, nt_axes axes, int keep); // bool
 NT_API nt_tensor *nt_all_axes(nt_tensor *x, nt_axes axes, int keep); // bool
 NT_API nt_tensor *nt_argmax(nt_tensor *x, int axis); // i32; the first of equal ones; NaN counts as the extreme
@@ -519,6 +535,9 @@ typedef struct nt_cross_entropy_desc {
 // logits (..., classes), labels i32 (...): one loss for each example, shape (...). A label out of range is an error of the run.
 NT_API nt_tensor *nt_cross_entropy(nt_tensor *logits, nt_tensor *labels);
 NT_API nt_tensor *nt_cross_entropy_with(nt_tensor *logits, nt_tensor *labels, const nt_cross_entropy_desc *desc);
+// Elementwise losses: -y log sigmoid(x) - (1 - y) log sigmoid(-x); (x - y)^2 / 2 up to |x - y| = delta, a straight line beyond.
+NT_API nt_tensor *nt_sigmoid_cross_entropy(nt_tensor *x, nt_tensor *y);
+NT_API nt_tensor *nt_huber(nt_tensor *x, nt_tensor *y, double delta);
 // (x - mean) / sqrt(var + eps) scale + bias over the last axis, biased variance; scale and bias (n) may be NULL.
 NT_API nt_tensor *nt_layer_norm(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, double eps);
 
@@ -564,6 +583,13 @@ NT_API nt_tensor *nt_laplace(nt_tensor *key, nt_dtype dtype, nt_shape shape);
 NT_API nt_tensor *nt_logistic(nt_tensor *key, nt_dtype dtype, nt_shape shape);
 NT_API nt_tensor *nt_cauchy(nt_tensor *key, nt_dtype dtype, nt_shape shape);
 NT_API nt_tensor *nt_randint(nt_tensor *key, nt_dtype dtype, nt_shape shape, int64_t low, int64_t high); // integers in [low, high); low where there are none
+NT_API nt_tensor *nt_permutation(nt_tensor *key, int64_t n);  // of 0 .. n - 1, i32
+NT_API nt_tensor *nt_permutation_of(nt_tensor *key, nt_tensor *x, int axis, int independent); // of x along the axis; independent: each line by itself
+NT_API nt_tensor *nt_choice(nt_tensor *key, int64_t n, nt_shape shape, int replace); // of 0 .. n - 1, i32; without replace all differ
+// Indices (i32) along the axis, with the probabilities that softmax gives: one for each line of the logits; or of a shape that ends
+// in the shape of the logits without the axis.
+NT_API nt_tensor *nt_categorical(nt_tensor *key, nt_tensor *logits, int axis);
+NT_API nt_tensor *nt_categorical_of_shape(nt_tensor *key, nt_tensor *logits, int axis, nt_shape shape);
 // Zero with probability rate, else x / (1 - rate); the mask has size 1 along the axes in `shared`.
 NT_API nt_tensor *nt_dropout(nt_tensor *x, nt_tensor *key, double rate, nt_axes shared);
 
@@ -742,6 +768,7 @@ typedef struct nt_embed_desc { nt_init_desc embedding_init; nt_dtype dtype; } nt
 
 NT_API nt_layer *nt_dense_layer(nt_tape *t, int features, const nt_dense_desc *desc);
 NT_API nt_layer *nt_conv_layer(nt_tape *t, int features, nt_shape window, const nt_conv_layer_desc *desc);
+NT_API nt_layer *nt_conv_transpose_layer(nt_tape *t, int features, nt_shape window, const nt_conv_layer_desc *desc); // flax's ConvTranspose
 NT_API nt_layer *nt_max_pool_layer(nt_tape *t, nt_shape window);
 NT_API nt_layer *nt_avg_pool_layer(nt_tape *t, nt_shape window);
 NT_API nt_layer *nt_max_pool_layer_with(nt_tape *t, nt_shape window, const nt_pool_desc *desc);
@@ -8135,7 +8162,7 @@ static int64_t nti_line_start(const nti_lines *t, int64_t unit, int64_t *width) 
         T *o = (T *)out; \
         const T *p = (const T *)x; \
         for (int64_t t = 0; t < n; t++, p += step, o += step) \
-            for (int64_t k = 0; k < width; k++) { A a = sum[k], b = p[k]; sum[k] = t ? (A)(join) : b; o[k] = (T)sum[k]; } \
+            for (int64_t k = 0; k < width; k++) { A a = sum[k], b = (A)p[k]; sum[k] = t ? (A)(join) : b; o[k] = (T)sum[k]; } \
     }
 NTI_SCAN(sum_f32, float, double, a + b)
 NTI_SCAN(sum_f64, double, double, a + b)
@@ -9110,6 +9137,15 @@ static nt_tensor *nti_generate(nt_tape *t, int op, const char *name, nt_dtype dt
     return nti_record(t, op, NULL, 0, i, 2 + shape->rank, d, nd);
 }
 
+static nt_tensor *nti_constant_room(nt_tape *t, nt_dtype dtype, const nt_shape *shape, void **data) { // data are still to be filled in
+    size_t bytes = (size_t)nti_count(shape->rank, shape->size) * nt_dtype_size(dtype);
+    *data = nti_low(t, bytes ? bytes : 1);
+    if (!*data) return nti_record_memory(t, NTI_OP_CONSTANT);
+    nt_tensor *x = nti_generate(t, NTI_OP_CONSTANT, "nt_constant", dtype, shape, 0, NULL, 0);
+    if (x) nti_n(x)->storage = *data;
+    return x;
+}
+
 NT_API nt_tensor *nt_constant(nt_tape *t, nt_dtype dtype, nt_shape shape, const void *data) {
     if (!nti_shape_argument(t, "nt_constant", dtype, &shape)) return NULL;
     size_t bytes = (size_t)nti_count(shape.rank, shape.size) * nt_dtype_size(dtype);
@@ -9118,11 +9154,9 @@ NT_API nt_tensor *nt_constant(nt_tape *t, nt_dtype dtype, nt_shape shape, const 
                    &shape);
         return NULL;
     }
-    void *copy = nti_low(t, bytes ? bytes : 1);
-    if (!copy) return nti_record_memory(t, NTI_OP_CONSTANT);
-    if (bytes) memcpy(copy, data, bytes);
-    nt_tensor *x = nti_generate(t, NTI_OP_CONSTANT, "nt_constant", dtype, &shape, 0, NULL, 0);
-    if (x) nti_n(x)->storage = copy;
+    void *copy;
+    nt_tensor *x = nti_constant_room(t, dtype, &shape, &copy);
+    if (x && bytes) memcpy(copy, data, bytes);
     return x;
 }
 
@@ -9325,6 +9359,18 @@ NT_API nt_tensor *nt_selu(nt_tensor *x) {
 NT_API nt_tensor *nt_mish(nt_tensor *x) { return nt_mul(x, nt_tanh(nt_softplus(x))); }
 NT_API nt_tensor *nt_soft_sign(nt_tensor *x) { return nt_div(x, nt_add_scalar(nt_abs(x), 1)); }
 
+NT_API nt_tensor *nt_sigmoid_cross_entropy(nt_tensor *x, nt_tensor *y) {
+    nt_tensor *rest = nt_add_scalar(nt_neg(y), 1);
+    return nt_neg(nt_add(nt_mul(y, nt_log_sigmoid(x)), nt_mul(rest, nt_log_sigmoid(nt_neg(x)))));
+}
+
+NT_API nt_tensor *nt_huber(nt_tensor *x, nt_tensor *y, double delta) {
+    nt_tensor *d = nt_sub(x, y), *size = nt_abs(d);
+    if (!size) return NULL;
+    nt_tensor *inside = nt_scale(nt_square(d), 0.5), *outside = nt_scale(nt_add_scalar(size, -0.5 * delta), delta);
+    return nt_select(nt_less_equal(size, nt_full_like(size, delta)), inside, outside);
+}
+
 NT_API nt_tensor *nt_cast(nt_tensor *x, nt_dtype dtype) {
     int64_t i = dtype;
     if (!nti_alive(x) || x->dtype == dtype) return nti_alive(x) ? x : NULL;
@@ -9421,6 +9467,206 @@ static double nti_cost_matmul(const nti_node *n) {
     return 2.0 * (double)nt_size(&n->pub) * (double)(x->rank ? x->shape[x->rank - 1] : 1);
 }
 
+static int nti_parts(nt_params parts);
+
+// Einsum: operands are brought to (kept together, of one alone, summed) and multiplied as matrices. A label is a letter; the axes of
+// "..." are the digits up to '9', from the last axis on.
+#define NTI_EINSUM_LABELS 128
+typedef struct nti_term { nt_tensor *x; char label[NT_MAX_RANK + 1]; } nti_term; // an operand, its axes named
+
+typedef struct nti_einsum {
+    nt_tape *t;
+    const char *equation;
+    int64_t size[NTI_EINSUM_LABELS];  // of a label; -1: not in use
+    int uses[NTI_EINSUM_LABELS];      // operands that are still to come with it, and 1 if the result has it
+    char result[NT_MAX_RANK + 1];
+} nti_einsum;
+
+static int nti_einsum_wrong(const nti_einsum *e, const char *format, ...) {
+    char text[160];
+    va_list args;
+    nti_text o = { text, sizeof text, 0, 0 };
+    va_start(args, format);
+    nti_vformat(&o, format, args);
+    va_end(args);
+    nti_sticky(e->t, NT_ERROR_SHAPE, "nt_einsum \"%s\": %s", e->equation, text);
+    return 0;
+}
+
+static int nti_is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+// The labels of one operand (rank >= 0) or of the result (-1) up to a comma, an arrow or the end; 0 after an error. `*dots`: the axes of
+// "...", -1 without one.
+static int nti_einsum_labels(const nti_einsum *e, const char **at, int rank, char *label, int *dots) {
+    int letters = 0, count = 0, most = *dots;
+    const char *s = *at;
+    for (const char *p = s; *p && *p != ',' && *p != '-'; p++) letters += nti_is_letter(*p);
+    *dots = -1;
+    for (; *s && *s != ',' && *s != '-'; s++) {
+        if (*s == ' ') continue;
+        int axes = 1;
+        if (s[0] == '.' && s[1] == '.' && s[2] == '.' && *dots < 0) *dots = axes = rank < 0 ? most : rank - letters, s += 2;
+        else if (!nti_is_letter(*s)) return nti_einsum_wrong(e, "'%c' is no label; labels are letters, or one \"...\"", *s);
+        if (axes < 0 || count + axes > NT_MAX_RANK) break;
+        for (int k = axes; k > 0; k--) label[count++] = *s == '.' ? (char)('9' + 1 - k) : *s;
+    }
+    label[count] = 0, *at = s;
+    int whole = !*s || *s == ',' || *s == '-';
+    if (whole && (rank < 0 || count == rank)) return 1;
+    return rank < 0 ? nti_einsum_wrong(e, "the result has more than 8 axes")
+                    : nti_einsum_wrong(e, "\"%s...\" does not name the axes of an operand of rank %d", label, rank);
+}
+
+// Sizes and uses of an operand's labels; an axis of size 1 gives way to another size. 0 after an error.
+static int nti_einsum_count(nti_einsum *e, const nti_term *term, int k) {
+    for (int a = 0; a < term->x->rank; a++) {
+        int c = term->label[a];
+        int64_t size = term->x->shape[a];
+        const char *twin = (const char *)memchr(term->label, c, (size_t)a);
+        int one = !twin && (size == 1 || e->size[c] == 1);
+        if (twin ? size != term->x->shape[twin - term->label] : e->size[c] >= 0 && size != e->size[c] && !one)
+            return nti_einsum_wrong(e, "axis %d of operand %d, label '%c', has %lld elements, not %lld as before", a, k, c, (long long)size,
+                                    (long long)(twin ? term->x->shape[twin - term->label] : e->size[c]));
+        if (e->size[c] < 0 || e->size[c] == 1) e->size[c] = size;
+        e->uses[c] += !twin;
+    }
+    return 1;
+}
+
+// The result's labels: as written behind "->", else the axes of "..." and the letters that occur once.
+static int nti_einsum_result(nti_einsum *e, const char *arrow, const int *occurs, int dots) {
+    int count = 0, own = dots;
+    if (*arrow == '-') {
+        arrow += 2;
+        if (!nti_einsum_labels(e, &arrow, -1, e->result, &own)) return 0;
+        if (*arrow) return nti_einsum_wrong(e, "there is text behind the result");
+        if (own < 0 && dots > 0) return nti_einsum_wrong(e, "the result lacks the \"...\" of the operands");
+    } else
+        for (int c = '0'; c < NTI_EINSUM_LABELS; c++) {
+            if (!(c <= '9' ? e->size[c] >= 0 : occurs[c] == 1)) continue;
+            if (count == NT_MAX_RANK) return nti_einsum_wrong(e, "the result has more than 8 axes");
+            e->result[count++] = (char)c, e->result[count] = 0;
+        }
+    for (const char *p = e->result; *p; p++) {
+        int c = *p;
+        if (e->size[c] < 0) return nti_einsum_wrong(e, "label '%c' of the result is in no operand", c);
+        if (strchr(p + 1, c)) return nti_einsum_wrong(e, "label '%c' is twice in the result", c);
+        e->uses[c]++;
+    }
+    return 1;
+}
+
+static void nti_term_drop(nti_term *term, int axis) { memmove(term->label + axis, term->label + axis + 1, strlen(term->label + axis)); }
+
+// Axes to the order of `label`, all of them.
+static void nti_term_order(nti_term *term, const char *label) {
+    nt_axes order;
+    memset(&order, 0, sizeof order);
+    for (; term->x && label[order.count]; order.count++) order.axis[order.count] = (int)(strchr(term->label, label[order.count]) - term->label);
+    int same = 1;
+    for (int k = 0; k < order.count; k++) same &= order.axis[k] == k;
+    if (!same) term->x = nt_transpose(term->x, order);
+    if (term->label != label) memmove(term->label, label, strlen(label) + 1);
+}
+
+// What one operand does by itself: diagonals, axes of size 1 where others have more, sums over labels that nobody else has, neither those
+// to come nor the product so far.
+static void nti_term_reduce(nti_einsum *e, nti_term *term, const char *product) {
+    nt_axes sum;
+    for (int a = 0; term->x && term->label[a]; a++) {
+        char *twin = strchr(term->label + a + 1, term->label[a]), label[NT_MAX_RANK + 1], c = term->label[a];
+        if (!twin) continue;
+        int b = (int)(twin - term->label), n = 0;
+        nt_axes order;
+        memset(&order, 0, sizeof order);
+        for (int k = 0; k < term->x->rank; k++)
+            if (k != a && k != b) label[n] = term->label[k], order.axis[n++] = k;
+        label[n] = c, label[n + 1] = 0, order.axis[n] = a, order.axis[n + 1] = b, order.count = n + 2;
+        term->x = nt_diag(nt_transpose(term->x, order), 0);
+        memcpy(term->label, label, sizeof label), a = -1;
+    }
+    memset(&sum, 0, sizeof sum);
+    for (int a = 0, k = 0; term->x && k < term->x->rank; k++) {
+        int c = term->label[a];
+        e->uses[c]--;
+        if ((e->uses[c] > 0 || strchr(product, c)) && term->x->shape[k] == e->size[c]) { a++; continue; }
+        nti_term_drop(term, a), sum.axis[sum.count++] = k;
+    }
+    if (sum.count) term->x = nt_sum_axes(term->x, sum, 0);
+}
+
+static int64_t nti_label_product(const nti_einsum *e, const char *label, nt_shape *shape) { // the sizes go behind those in `shape`
+    int64_t n = 1;
+    for (; *label; label++) n *= e->size[(int)*label], shape->size[shape->rank++] = e->size[(int)*label];
+    return n;
+}
+
+// a and b become their product: labels in both are kept (together) or summed, the others stay.
+static int nti_term_multiply(const nti_einsum *e, nti_term *a, nti_term *b) {
+    char both[NT_MAX_RANK + 1], sum[NT_MAX_RANK + 1], one[2][NT_MAX_RANK + 1], order[2 * NT_MAX_RANK + 2];
+    int n = 0, m = 0, p = 0, q = 0;
+    for (const char *c = a->label; *c; c++)
+        if (!strchr(b->label, *c)) one[0][p++] = *c;
+        else if (e->uses[(int)*c] > 0) both[n++] = *c;
+        else sum[m++] = *c;
+    for (const char *c = b->label; *c; c++)
+        if (!strchr(a->label, *c)) one[1][q++] = *c;
+    both[n] = sum[m] = one[0][p] = one[1][q] = 0;
+    if (n + p + q > NT_MAX_RANK) return nti_einsum_wrong(e, "a product of two operands has %d axes; there are at most 8", n + p + q);
+    nt_shape shape, left, right, unused;
+    memset(&shape, 0, sizeof shape);
+    left = right = unused = shape;
+    int64_t batch = nti_label_product(e, both, &shape), rows = nti_label_product(e, one[0], &shape), columns = nti_label_product(e, one[1], &shape),
+            inner = nti_label_product(e, sum, &unused);
+    if (n) left.size[left.rank++] = right.size[right.rank++] = batch;
+    left.size[left.rank++] = rows, left.size[left.rank++] = right.size[right.rank++] = inner, right.size[right.rank++] = columns;
+    memcpy(order, both, (size_t)n + 1), memcpy(order + n, one[0], (size_t)p + 1), memcpy(order + n + p, sum, (size_t)m + 1);
+    nti_term_order(a, order);
+    memcpy(order + n, sum, (size_t)m + 1), memcpy(order + n + m, one[1], (size_t)q + 1);
+    nti_term_order(b, order);
+    memcpy(a->label, both, (size_t)n), memcpy(a->label + n, one[0], (size_t)p), memcpy(a->label + n + p, one[1], (size_t)q + 1);
+    if (!a->x || !b->x) return 0;
+    nt_tensor *x = nt_reshape(a->x, left), *y = nt_reshape(b->x, right);
+    a->x = nt_reshape(m ? nt_matmul(x, y) : nt_mul(x, y), shape); // without a sum (rows, 1) times (1, columns)
+    return a->x != NULL;
+}
+
+// Parses the equation into terms (operands.count of them); 0 after an error.
+static int nti_einsum_parse(nti_einsum *e, nt_params operands, nti_term *term) {
+    int occurs[NTI_EINSUM_LABELS] = { 0 }, widest = -1;
+    const char *at = e->equation;
+    for (int c = 0; c < NTI_EINSUM_LABELS; c++) e->size[c] = -1, e->uses[c] = 0;
+    for (int k = 0; k < operands.count; k++) {
+        int dots = -1;
+        term[k].x = operands.items[k];
+        if (!nti_einsum_labels(e, &at, term[k].x->rank, term[k].label, &dots) || !nti_einsum_count(e, &term[k], k)) return 0;
+        for (const char *c = term[k].label; *c; c++) occurs[(int)*c]++;
+        widest = dots > widest ? dots : widest;
+        if ((*at == ',') != (k + 1 < operands.count)) return nti_einsum_wrong(e, "the operands are %d", operands.count);
+        at += *at == ',';
+    }
+    if (*at == '-' && at[1] != '>') return nti_einsum_wrong(e, "'-' is no label");
+    return nti_einsum_result(e, at, occurs, widest);
+}
+
+NT_API nt_tensor *nt_einsum(const char *equation, nt_params operands) {
+    nti_einsum e;
+    if (!equation || !nti_parts(operands)) return NULL;
+    e.t = operands.items[0]->tape, e.equation = equation, e.result[0] = 0;
+    for (int k = 0; k < operands.count; k++)
+        if (!nti_alive(operands.items[k])) return NULL;
+    nti_term *term = (nti_term *)nti_low(e.t, (size_t)operands.count * sizeof *term);
+    if (!term) return nti_record_memory(e.t, NTI_OP_MATMUL);
+    if (!nti_einsum_parse(&e, operands, term)) return NULL;
+    nti_term_reduce(&e, &term[0], "");
+    for (int k = 1; k < operands.count; k++) {
+        nti_term_reduce(&e, &term[k], term[0].label);
+        if (!term[0].x || !term[k].x || !nti_term_multiply(&e, &term[0], &term[k])) return NULL;
+    }
+    nti_term_order(&term[0], e.result);
+    return term[0].x;
+}
+
 // Convolutions ----------------------------------------------------------------------------------------------------------
 // Attributes: [0] accumulate, [1] spatial axes d, [2] groups, then for each axis stride, dilation, lhs dilation, before,
 // after; the two transposes have the d + 2 sizes of their result behind that.
@@ -9441,6 +9687,8 @@ static void nti_same_padding(int64_t n, int64_t window, int64_t stride, int64_t 
     *low = total / 2, *high = total - total / 2;
 }
 
+static nt_tensor *nti_wrap(nt_tensor *x, int axis, int64_t start, int64_t count);
+
 // The attributes of a convolution of x by a kernel of these spatial sizes; 0 after recording an error.
 static int nti_conv_attributes(nt_tape *t, const char *name, int d, const int64_t *x, const int64_t *window, const nt_conv_desc *desc,
                                int64_t *i) {
@@ -9448,21 +9696,34 @@ static int nti_conv_attributes(nt_tape *t, const char *name, int d, const int64_
     memset(&c, 0, sizeof c);
     if (desc) c = *desc;
     i[0] = 0, i[1] = d, i[2] = c.groups ? c.groups : 1;
-    int bad = c.groups < 0 || (unsigned)c.padding > NT_EXPLICIT;
-    for (int k = 0; k < d; k++) bad |= window[k] > INT_MAX || x[k] > INT64_MAX / 8; // their products with dilations stay numbers
+    int bad = c.groups < 0 || (unsigned)c.padding > NT_CIRCULAR;
     for (int k = 0; k < d; k++) {
         int64_t *a = i + NTI_CONV_HEAD + k * NTI_CONV_AXIS;
-        a[0] = c.stride[k] ? c.stride[k] : 1, a[1] = c.dilation[k] ? c.dilation[k] : 1, a[2] = 1, a[3] = a[4] = 0;
-        bad |= a[0] < 0 || a[1] < 0;
+        a[0] = c.stride[k] ? c.stride[k] : 1, a[1] = c.dilation[k] ? c.dilation[k] : 1, a[3] = a[4] = 0;
+        a[2] = c.lhs_dilation[k] ? c.lhs_dilation[k] : 1;
+        bad |= a[0] < 0 || a[1] < 0 || a[2] < 0;
+        bad |= window[k] > INT_MAX || x[k] > INT64_MAX / 8 / nti_max(1, a[2]); // their products with dilations stay numbers
         if (bad) break;
         if (c.padding == NT_EXPLICIT) a[3] = c.pad[k][0], a[4] = c.pad[k][1];
         else if (c.padding != NT_VALID) nti_same_padding(x[k], window[k], a[0], a[1], &a[3], &a[4]);
-        if (window[k] == 1) a[1] = 1; // a dilation that nobody sees, a stride behind the only window: kernels loop over both
-        int64_t spare = x[k] + a[3] + a[4] - (window[k] - 1) * a[1];
+        if (window[k] == 1) a[1] = 1; // dilations that nobody sees, a stride behind the only window: kernels loop over them
+        if (x[k] <= 1) a[2] = 1;
+        int64_t spare = (x[k] ? (x[k] - 1) * a[2] + 1 : 0) + a[3] + a[4] - (window[k] - 1) * a[1];
         if (a[0] >= spare) a[0] = spare > 1 ? spare : 1;
     }
     if (bad) nti_sticky(t, NT_ERROR_ARGUMENT, "%s: strides, dilations and groups are positive, padding is one of nt_padding", name);
     return !bad;
+}
+
+// CIRCULAR: x with its spatial axes wrapped (a copy of it, made by nt_concat), and the descriptor that says VALID from there. x as it is
+// where the descriptor is bad: the convolution says so.
+static nt_tensor *nti_conv_wrap(nt_tensor *x, const int64_t *window, const nt_conv_desc *desc, nt_conv_desc *valid) {
+    *valid = *desc, valid->padding = NT_VALID;
+    for (int k = 0, d = x->rank - 2; x && k < d; k++) {
+        int64_t reach = window[k] > INT_MAX || desc->dilation[k] < 0 ? 0 : (window[k] - 1) * (desc->dilation[k] ? desc->dilation[k] : 1);
+        if (reach > 0) x = nti_wrap(x, k + 1, -(reach / 2), x->shape[k + 1] + reach);
+    }
+    return x;
 }
 
 static int nti_infer_conv(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
@@ -9527,7 +9788,10 @@ static nt_tensor *nti_conv_rank(nt_tensor *x, nt_tensor *w, int op) { // NULL af
 NT_API nt_tensor *nt_conv(nt_tensor *x, nt_tensor *kernel, const nt_conv_desc *desc) {
     int64_t i[NTI_CONV_MAX];
     nt_tensor *in[2];
+    nt_conv_desc valid;
     if (!nti_conv_rank(x, kernel, NTI_OP_CONV)) return NULL;
+    if (desc && desc->padding == NT_CIRCULAR) x = nti_conv_wrap(x, kernel->shape, desc, &valid), desc = &valid;
+    if (!x) return NULL;
     int d = x->rank - 2;
     in[0] = x, in[1] = kernel;
     if (!nti_conv_attributes(x->tape, "nt_conv", d, x->shape + 1, kernel->shape, desc, i)) return NULL;
@@ -9546,6 +9810,22 @@ static nt_tensor *nti_record_conv_back(int op, nt_tensor *x, nt_tensor *y, const
     return nti_record(x->tape, op, in, 2, i, head + d + 2, NULL, 0);
 }
 
+static nt_tensor *nti_conv_back(int op, const char *name, nt_tensor *a, nt_tensor *b, nt_shape shape, const nt_conv_desc *desc);
+
+// CIRCULAR: for the kernel, of the wrapped x; for x, what arrives at the wrapped x goes back the way it came.
+static nt_tensor *nti_conv_back_wrapped(int op, const char *name, nt_tensor *a, nt_tensor *b, nt_shape shape, const nt_conv_desc *desc) {
+    nt_conv_desc valid;
+    int filter = op == NTI_OP_CONV_FILTER;
+    nt_tensor *x = filter ? a : nt_full(a->tape, a->dtype, shape, 0), *wide = x ? nti_conv_wrap(x, filter ? shape.size : b->shape, desc, &valid) : NULL;
+    if (!wide || filter) return wide ? nti_conv_back(op, name, wide, b, shape, &valid) : NULL;
+    nt_tensor *g = nti_conv_back(op, name, a, b, nt_shape_of(wide), &valid);
+    nt_params outputs, cotangents, inputs;
+    outputs.count = cotangents.count = inputs.count = 1, outputs.items = &wide, cotangents.items = &g, inputs.items = &x;
+    if (!g || wide == x) return g;
+    inputs = nt_vjp(outputs, cotangents, inputs);
+    return inputs.count ? inputs.items[0] : NULL;
+}
+
 static nt_tensor *nti_conv_back(int op, const char *name, nt_tensor *a, nt_tensor *b, nt_shape shape, const nt_conv_desc *desc) {
     int64_t i[NTI_CONV_MAX];
     if (!nti_conv_rank(a, b, op) || !nti_shape_argument(a->tape, name, NT_F64, &shape)) return NULL;
@@ -9554,6 +9834,7 @@ static nt_tensor *nti_conv_back(int op, const char *name, nt_tensor *a, nt_tenso
         return NULL;
     }
     int filter = op == NTI_OP_CONV_FILTER;
+    if (desc && desc->padding == NT_CIRCULAR) return nti_conv_back_wrapped(op, name, a, b, shape, desc);
     if (!nti_conv_attributes(a->tape, name, a->rank - 2, filter ? a->shape + 1 : shape.size + 1, filter ? shape.size : b->shape, desc, i))
         return NULL;
     return nti_record_conv_back(op, a, b, i, shape.size);
@@ -9565,6 +9846,42 @@ NT_API nt_tensor *nt_conv_transpose_input(nt_tensor *g, nt_tensor *kernel, nt_sh
 
 NT_API nt_tensor *nt_conv_transpose_kernel(nt_tensor *x, nt_tensor *g, nt_shape shape, const nt_conv_desc *desc) {
     return nti_conv_back(NTI_OP_CONV_FILTER, "nt_conv_transpose_kernel", x, g, shape, desc);
+}
+
+// One axis of nt_conv_transpose: n elements, a kernel that reaches over k, stride s; sets what is padded around x with its zeros, and
+// returns x, which CIRCULAR wraps by as many elements as the kernel sees beyond its ends.
+static nt_tensor *nti_conv_transpose_axis(nt_tensor *x, int axis, nt_padding padding, int64_t k, int64_t s, int64_t *pad) {
+    int64_t n = x->shape[axis], all = k + s - 2, over = nti_max(k - s, 0);
+    if (padding == NT_EXPLICIT) return x;
+    pad[0] = padding == NT_VALID || s > k - 1 ? k - 1 : (all + 1) / 2;
+    pad[1] = all + (padding == NT_VALID ? over : 0) - pad[0];
+    if (padding != NT_CIRCULAR || !n) return x;
+    int64_t reach = k - 1 - over / 2, before = (reach + s - 1) / s, after = (over / 2 + s - 1) / s; // of VALID, folded from over / 2 on
+    pad[0] = reach - before * s, pad[1] = n * s - 1 + over / 2 - (n - 1 + after) * s;
+    return before || after ? nti_wrap(x, axis, -before, n + before + after) : x;
+}
+
+NT_API nt_tensor *nt_conv_transpose(nt_tensor *x, nt_tensor *kernel, const nt_conv_desc *desc) {
+    nt_conv_desc c;
+    memset(&c, 0, sizeof c);
+    if (desc) c = *desc;
+    if (!nti_conv_rank(x, kernel, NTI_OP_CONV)) return NULL;
+    int d = x->rank - 2, bad = (unsigned)c.padding > NT_CIRCULAR;
+    for (int k = 0; k < d; k++) bad |= c.stride[k] < 0 || c.dilation[k] < 0 || c.lhs_dilation[k] || kernel->shape[k] < 1;
+    for (int k = 0; k < d && !bad && x; k++) {
+        int64_t s = c.stride[k] ? c.stride[k] : 1, dilation = c.dilation[k] ? c.dilation[k] : 1, pad[2];
+        bad = kernel->shape[k] > INT_MAX / 4 / dilation || s > INT_MAX / 4;
+        pad[0] = c.pad[k][0], pad[1] = c.pad[k][1];
+        if (!bad) x = nti_conv_transpose_axis(x, k + 1, c.padding, (kernel->shape[k] - 1) * dilation + 1, s, pad);
+        c.pad[k][0] = (int)pad[0], c.pad[k][1] = (int)pad[1], c.lhs_dilation[k] = (int)s, c.stride[k] = 1;
+    }
+    if (bad) {
+        nti_sticky(kernel->tape, NT_ERROR_ARGUMENT,
+                   "nt_conv_transpose: strides, dilations and the kernel's sizes are positive, there is no .lhs_dilation, padding is one of nt_padding");
+        return NULL;
+    }
+    c.padding = NT_EXPLICIT;
+    return nt_conv(x, kernel, &c);
 }
 
 // Pooling -----------------------------------------------------------------------------------------------------------------
@@ -9620,18 +9937,24 @@ static nt_tensor *nti_pool(int op, nt_tensor *x, nt_shape window, const nt_pool_
     memset(&c, 0, sizeof c);
     if (desc) c = *desc;
     if (!nti_alive(x)) return NULL;
-    int d = x->rank - 2, bad = d < 1 || d > 3 || window.rank != d || (unsigned)c.padding > NT_EXPLICIT;
+    int d = x->rank - 2, bad = d < 1 || d > 3 || window.rank != d || (unsigned)c.padding > NT_CIRCULAR;
     i[0] = op == NTI_OP_MAX_POOL ? 0 : 1, i[1] = d;
     for (int k = 0; k < d && !bad; k++) {
         int64_t *a = i + NTI_POOL_HEAD + k * NTI_CONV_AXIS;
         a[0] = window.size[k], a[1] = c.stride[k] ? c.stride[k] : window.size[k], a[2] = 1, a[3] = a[4] = 0;
         bad = a[0] < 1 || a[0] > INT_MAX || a[1] < 1 || (c.padding == NT_EXPLICIT && (c.pad[k][0] < 0 || c.pad[k][1] < 0));
         if (c.padding == NT_EXPLICIT) a[3] = c.pad[k][0], a[4] = c.pad[k][1];
-        else if (!bad && c.padding == NT_SAME) nti_same_padding(x->shape[1 + k], a[0], a[1], 1, &a[3], &a[4]);
+        else if (!bad && c.padding >= NT_SAME && c.padding != NT_VALID) nti_same_padding(x->shape[1 + k], a[0], a[1], 1, &a[3], &a[4]);
     }
     if (bad)
         return nti_wrong_call(x->tape, op, &x, 1, NT_ERROR_SHAPE,
                               "takes (N, spatial axes, C) and a window %S of as many positive sizes; padding is not negative", &window, 0);
+    for (int k = 0; k < d && c.padding == NT_CIRCULAR && x; k++) { // a copy of x, wrapped
+        int64_t *a = i + NTI_POOL_HEAD + k * NTI_CONV_AXIS;
+        if (a[3] + a[4]) x = nti_wrap(x, k + 1, -a[3], x->shape[k + 1] + a[3] + a[4]);
+        a[3] = a[4] = 0;
+    }
+    if (!x) return NULL;
     return nti_record(x->tape, op, &x, 1, i, NTI_POOL_HEAD + d * NTI_CONV_AXIS, NULL, 0);
 }
 
@@ -9657,7 +9980,7 @@ NT_API nt_tensor *nt_avg_pool(nt_tensor *x, nt_shape window, const nt_pool_desc 
     nt_tensor *sum = nt_sum_pool(x, window, desc);
     double area = 1;
     if (!sum) return NULL;
-    if (desc && desc->exclude_pad) { // the number of real elements of each window is a sum pool of ones
+    if (desc && desc->exclude_pad && desc->padding != NT_CIRCULAR) { // the number of real elements of each window is a sum pool of ones
         nt_shape shape = nt_shape_of(x);
         shape.size[0] = shape.size[shape.rank - 1] = 1;
         return nt_div(sum, nt_sum_pool(nt_full(x->tape, x->dtype, shape, 1), window, desc));
@@ -9751,6 +10074,15 @@ NT_API nt_tensor *nt_mean_axes(nt_tensor *x, nt_axes axes, int keep) {
         return nti_wrong_call(x->tape, NTI_OP_SUM, &x, 1, NT_ERROR_DTYPE, "a mean of integers; nt_cast to f32 or f64 first", NULL, 0);
     return nt_scale(sum, 1 / nti_axes_count(x, &axes)); // nothing at all: 0 times infinity, NaN
 }
+
+NT_API nt_tensor *nt_var_axes(nt_tensor *x, nt_axes axes, double ddof, int keep) {
+    nt_tensor *mean = nt_mean_axes(x, axes, 1);
+    if (!mean) return NULL;
+    double n = nti_axes_count(x, &axes);
+    return nt_scale(nt_sum_axes(nt_square(nt_sub(x, mean)), axes, keep), n > ddof ? 1 / (n - ddof) : (double)NAN);
+}
+
+NT_API nt_tensor *nt_std_axes(nt_tensor *x, nt_axes axes, double ddof, int keep) { return nt_sqrt(nt_var_axes(x, axes, ddof, keep)); }
 
 static nt_tensor *nti_arg(int op, nt_tensor *x, int axis) {
     if (!nti_alive(x)) return NULL;
@@ -10490,6 +10822,67 @@ NT_API nt_top nt_top_k(nt_tensor *x, int64_t k) {
     return top;
 }
 
+// Images -------------------------------------------------------------------------------------------------------------------
+
+NT_API nt_tensor *nt_upsample(nt_tensor *x, int64_t factor) {
+    if (!nti_alive(x)) return NULL;
+    if (x->rank < 3 || factor < 0) {
+        nti_sticky(x->tape, NT_ERROR_SHAPE, "nt_upsample(%v): takes rank 3 or more and a factor that is not negative", x);
+        return NULL;
+    }
+    nt_shape shape = nt_shape_of(x), split, wide; // (N, H, 1, W, 1, the others) and back
+    memset(&split, 0, sizeof split);
+    split.rank = 6, split.size[0] = x->shape[0], split.size[1] = x->shape[1], split.size[2] = 1, split.size[3] = x->shape[2];
+    split.size[4] = 1, split.size[5] = nti_count(x->rank - 3, x->shape + 3);
+    wide = split, wide.size[2] = wide.size[4] = factor;
+    for (int k = 1; k < 3; k++) shape.size[k] = !factor || shape.size[k] <= INT64_MAX / factor ? shape.size[k] * factor : -1;
+    if (!nti_shape_argument(x->tape, "nt_upsample", x->dtype, &shape)) return NULL;
+    return nt_reshape(nt_broadcast(nt_reshape(x, split), wide), shape);
+}
+
+// Column j of the (n, m) matrix of weights: a triangle around the place of output j, as wide as the step where the axis shrinks.
+static void nti_resize_column(nt_dtype dtype, void *weights, int64_t n, int64_t m, int64_t j) {
+    double step = (double)n / (double)m, at = ((double)j + 0.5) * step - 0.5, reach = step > 1 ? step : 1, sum = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t k = 0; k < n; k++) {
+            double w = 1 - fabs(at - (double)k) / reach;
+            if (w < 0) w = 0;
+            if (!pass) sum += w;
+            else if (dtype == NT_F64) ((double *)weights)[k * m + j] = w / sum;
+            else ((float *)weights)[k * m + j] = (float)(w / sum);
+        }
+}
+
+static nt_tensor *nti_resize_axis(nt_tensor *x, int axis, int64_t m, nt_resize_method method) {
+    int64_t sizes[2];
+    sizes[0] = x->shape[axis], sizes[1] = m;
+    nt_shape shape = nt_shape_make(method == NT_NEAREST ? 1 : 2, method == NT_NEAREST ? sizes + 1 : sizes), out = nt_shape_of(x);
+    nt_dtype dtype = method == NT_NEAREST ? NT_I32 : x->dtype;
+    void *data;
+    if (!nti_shape_argument(x->tape, "nt_resize", dtype, &shape)) return NULL;
+    nt_tensor *table = nti_constant_room(x->tape, dtype, &shape, &data);
+    for (int64_t j = 0; table && j < m; j++)
+        if (method == NT_NEAREST) ((int32_t *)data)[j] = (int32_t)floor(((double)j + 0.5) * (double)sizes[0] / (double)m);
+        else nti_resize_column(dtype, data, sizes[0], m, j);
+    if (method == NT_NEAREST) return nti_record_gather(x, table, axis, 1);
+    out.size[axis] = m;
+    if (axis == x->rank - 1) return nt_matmul(x->rank == 1 ? nt_expand_dims(x, 0) : x, table);
+    return nt_reshape(nt_matmul(nt_swap_axes(table, 0, 1), nti_around_axis(x, axis, 0)), out);
+}
+
+NT_API nt_tensor *nt_resize(nt_tensor *x, nt_shape shape, nt_resize_method method) {
+    if (!nti_alive(x) || !nti_shape_argument(x->tape, "nt_resize", x->dtype, &shape)) return NULL;
+    int bad = shape.rank != x->rank || (unsigned)method > NT_BILINEAR || (method == NT_BILINEAR && !nti_is_float(x->dtype));
+    for (int k = 0; k < x->rank && !bad; k++) bad = (x->shape[k] == 0 && shape.size[k]) || x->shape[k] > INT32_MAX;
+    if (bad) {
+        nti_sticky(x->tape, NT_ERROR_SHAPE, "nt_resize(%v): to %S, nearest, or bilinear for f32 and f64, from axes that are not empty", x, &shape);
+        return NULL;
+    }
+    for (int k = 0; k < shape.rank && x; k++)
+        if (x->shape[k] != shape.size[k]) x = nti_resize_axis(x, k, shape.size[k], method);
+    return x ? nt_reshape(x, shape) : NULL;
+}
+
 // Fused -------------------------------------------------------------------------------------------------------------------
 
 static double nti_cost_update(const nti_node *n) { return 4.0 * (double)n->inputs * (double)nt_size(&n->pub); }
@@ -11160,6 +11553,75 @@ NT_API nt_tensor *nt_randint(nt_tensor *key, nt_dtype dtype, nt_shape shape, int
     d[1] = (double)(low & 0xffffffff), d[0] = (double)((low - (low & 0xffffffff)) / 4294967296);
     d[3] = (double)(high & 0xffffffff), d[2] = (double)((high - (high & 0xffffffff)) / 4294967296);
     return nti_record_random(key, "nt_randint", NTI_RANDOM_RANDINT, dtype, &shape, d, 4, NTI_SIGNED | NTI_UNSIGNED);
+}
+
+// Sorts by random keys, as often as makes ties of 32 bits unlikely: jax.random's shuffle.
+static nt_tensor *nti_shuffle(nt_tensor *key, nt_tensor *x, int axis) {
+    double size = (double)nt_size(x);
+    int rounds = (int)ceil(3 * log(size > 1 ? size : 1) / log(4294967295.0));
+    for (int k = 0; k < rounds && x; k++) {
+        int64_t two = 2;
+        nt_tensor *both = nt_split(key, nt_shape_make(1, &two)), *next = nt_slice_axis(both, 0, 1, 2);
+        key = nt_reshape(nt_slice_axis(both, 0, 0, 1), nt_shape_make(1, &two));
+        nt_tensor *bits = nt_random_bits(nt_reshape(next, nt_shape_make(1, &two)), NT_U32, nt_shape_of(x));
+        nt_tensor *order = nti_argsort(bits, "nt_permutation", axis, 0, -1);
+        x = order ? nti_record_along(x, order, NULL, axis) : NULL;
+    }
+    return x;
+}
+
+NT_API nt_tensor *nt_permutation(nt_tensor *key, int64_t n) {
+    nt_shape shape = nt_shape_make(1, &n);
+    if (!nti_alive(key) || !nti_shape_argument(key->tape, "nt_permutation", NT_I32, &shape)) return NULL;
+    return nti_shuffle(key, nt_iota(key->tape, NT_I32, shape, 0), 0);
+}
+
+NT_API nt_tensor *nt_permutation_of(nt_tensor *key, nt_tensor *x, int axis, int independent) {
+    if (!key || !nti_alive(x)) return NULL;
+    int a = nti_axis_of(x->tape, "nt_permutation_of", x->rank, axis);
+    if (a < 0) return NULL;
+    if (independent || x->rank == 1) return nti_shuffle(key, x, a);
+    return nti_record_gather(x, nt_permutation(key, x->shape[a]), a, 1);
+}
+
+NT_API nt_tensor *nt_choice(nt_tensor *key, int64_t n, nt_shape shape, int replace) {
+    if (!nti_alive(key) || !nti_shape_argument(key->tape, "nt_choice", NT_I32, &shape)) return NULL;
+    int64_t count = nti_count(shape.rank, shape.size);
+    if (n < 0 || n > INT32_MAX || (count && !n) || (!replace && count > n)) {
+        nti_sticky(key->tape, NT_ERROR_ARGUMENT, "nt_choice: %lld numbers of %lld cannot be drawn%s", (long long)count, (long long)n,
+                   replace ? "" : " without replacement");
+        return NULL;
+    }
+    if (replace) return nt_randint(key, NT_I32, shape, 0, n);
+    nt_tensor *all = nt_permutation(key, n);
+    return all ? nt_reshape(nt_slice_axis(all, 0, 0, count), shape) : NULL;
+}
+
+NT_API nt_tensor *nt_categorical_of_shape(nt_tensor *key, nt_tensor *logits, int axis, nt_shape shape) {
+    if (!key || !nti_alive(logits)) return NULL;
+    int a = nti_axis_of(logits->tape, "nt_categorical", logits->rank, axis);
+    if (a < 0) return NULL;
+    int from_end = logits->rank - a, bad = shape.rank < logits->rank - 1 || shape.rank >= NT_MAX_RANK;
+    for (int k = 1; k < logits->rank && !bad; k++) // both from the end, without the axis
+        bad = shape.size[shape.rank - k] != logits->shape[logits->rank - k - (k >= from_end)];
+    if (bad) {
+        nti_sticky(logits->tape, NT_ERROR_SHAPE, "nt_categorical(%v): the shape %S does not end in that of the logits without axis %d", logits,
+                   &shape, a);
+        return NULL;
+    }
+    for (int k = shape.rank++; k > shape.rank - from_end; k--) shape.size[k] = shape.size[k - 1];
+    shape.size[shape.rank - from_end] = logits->shape[a];
+    return nt_argmax(nt_add(nt_gumbel(key, logits->dtype, shape), logits), -from_end);
+}
+
+NT_API nt_tensor *nt_categorical(nt_tensor *key, nt_tensor *logits, int axis) {
+    if (!key || !nti_alive(logits)) return NULL;
+    nt_shape shape = nt_shape_of(logits);
+    int a = nti_axis_of(logits->tape, "nt_categorical", logits->rank, axis);
+    if (a < 0) return NULL;
+    for (int k = a; k + 1 < shape.rank; k++) shape.size[k] = shape.size[k + 1];
+    shape.rank--;
+    return nt_categorical_of_shape(key, logits, a, shape);
 }
 
 NT_API nt_tensor *nt_rademacher(nt_tensor *key, nt_shape shape) {
@@ -12700,24 +13162,27 @@ static nt_tensor *nti_sample_linear(nt_tape *t, int op, nt_dtype dtype, int vari
 // Each entry: images, channels, outputs, spatial axes with size and window of each, then what nt_conv is told.
 static nt_tensor *nti_sample_conv(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
     static const struct { int64_t n, c, o, d, size[3], window[3]; uint8_t look[2]; nt_conv_desc desc; } table[] = {
-        { 2, 3, 4, 2, { 5, 6 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_PADDING_DEFAULT, { { 0 } } } },
-        { 1, 2, 3, 2, { 7, 5 }, { 3, 2 }, { NTI_LOOK_SWAPPED, NTI_LOOK_SWAPPED }, { { 2, 1 }, { 1, 2 }, 0, NT_VALID, { { 0 } } } },
-        { 2, 4, 6, 2, { 4, 4 }, { 2, 3 }, { NTI_LOOK_CUT, NTI_LOOK_STEPPED }, { { 1, 2 }, { 0 }, 2, NT_SAME, { { 0 } } } },
-        { 1, 3, 3, 2, { 6, 5 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 2, 1 }, 3, NT_EXPLICIT, { { 2, 1 }, { 0, 3 } } } },
-        { 2, 1, 2, 2, { 6, 7 }, { 2, 2 }, { NTI_LOOK_SPREAD, NTI_LOOK }, { { 3, 2 }, { 0 }, 0, NT_EXPLICIT, { { -1, 1 }, { 2, -2 } } } },
-        { 3, 2, 5, 1, { 9 }, { 4 }, { NTI_LOOK_STEPPED, NTI_LOOK }, { { 2 }, { 2 }, 0, NT_SAME, { { 0 } } } },
-        { 1, 2, 2, 3, { 3, 4, 3 }, { 2, 1, 3 }, { NTI_LOOK, NTI_LOOK_SWAPPED }, { { 1, 2, 1 }, { 0 }, 0, NT_SAME, { { 0 } } } },
-        { 0, 2, 3, 2, { 4, 4 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_SAME, { { 0 } } } },
-        { 2, 2, 3, 2, { 2, 3 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_VALID, { { 0 } } } },
-        { 2, 5, 7, 2, { 3, 3 }, { 1, 1 }, { NTI_LOOK_SWAPPED, NTI_LOOK }, { { 2, 2 }, { 0 }, 0, NT_VALID, { { 0 } } } },
-        { 1, 1, 1, 1, { 1 }, { 1 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_SAME, { { 0 } } } },
-        { 1, 17, 19, 2, { 5, 5 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_SAME, { { 0 } } } },
-        { 1, 0, 3, 2, { 3, 3 }, { 2, 2 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_SAME, { { 0 } } } },
-        { 7, 16, 24, 2, { 19, 23 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_SAME, { { 0 } } } },
-        { 3, 12, 20, 2, { 40, 31 }, { 5, 3 }, { NTI_LOOK, NTI_LOOK }, { { 2, 1 }, { 1, 2 }, 2, NT_SAME, { { 0 } } } },
+        { 2, 3, 4, 2, { 5, 6 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_PADDING_DEFAULT, { { 0 } }, { 0 } } },
+        { 1, 2, 3, 2, { 7, 5 }, { 3, 2 }, { NTI_LOOK_SWAPPED, NTI_LOOK_SWAPPED }, { { 2, 1 }, { 1, 2 }, 0, NT_VALID, { { 0 } }, { 0 } } },
+        { 2, 4, 6, 2, { 4, 4 }, { 2, 3 }, { NTI_LOOK_CUT, NTI_LOOK_STEPPED }, { { 1, 2 }, { 0 }, 2, NT_SAME, { { 0 } }, { 0 } } },
+        { 1, 3, 3, 2, { 6, 5 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 2, 1 }, 3, NT_EXPLICIT, { { 2, 1 }, { 0, 3 } }, { 0 } } },
+        { 2, 1, 2, 2, { 6, 7 }, { 2, 2 }, { NTI_LOOK_SPREAD, NTI_LOOK }, { { 3, 2 }, { 0 }, 0, NT_EXPLICIT, { { -1, 1 }, { 2, -2 } }, { 0 } } },
+        { 3, 2, 5, 1, { 9 }, { 4 }, { NTI_LOOK_STEPPED, NTI_LOOK }, { { 2 }, { 2 }, 0, NT_SAME, { { 0 } }, { 0 } } },
+        { 1, 2, 2, 3, { 3, 4, 3 }, { 2, 1, 3 }, { NTI_LOOK, NTI_LOOK_SWAPPED }, { { 1, 2, 1 }, { 0 }, 0, NT_SAME, { { 0 } }, { 0 } } },
+        { 0, 2, 3, 2, { 4, 4 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_SAME, { { 0 } }, { 0 } } },
+        { 2, 2, 3, 2, { 2, 3 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_VALID, { { 0 } }, { 0 } } },
+        { 2, 5, 7, 2, { 3, 3 }, { 1, 1 }, { NTI_LOOK_SWAPPED, NTI_LOOK }, { { 2, 2 }, { 0 }, 0, NT_VALID, { { 0 } }, { 0 } } },
+        { 1, 1, 1, 1, { 1 }, { 1 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_SAME, { { 0 } }, { 0 } } },
+        { 1, 17, 19, 2, { 5, 5 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_SAME, { { 0 } }, { 0 } } },
+        { 1, 0, 3, 2, { 3, 3 }, { 2, 2 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_SAME, { { 0 } }, { 0 } } },
+        { 2, 3, 2, 2, { 3, 4 }, { 3, 2 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_EXPLICIT, { { 1, 2 }, { 1, 1 } }, { 2, 3 } } },
+        { 1, 2, 4, 2, { 5, 3 }, { 2, 3 }, { NTI_LOOK, NTI_LOOK }, { { 3, 2 }, { 2, 1 }, 2, NT_SAME, { { 0 } }, { 2, 1 } } },
+        { 2, 3, 3, 1, { 5 }, { 3 }, { NTI_LOOK, NTI_LOOK }, { { 2 }, { 2 }, 3, NT_EXPLICIT, { { -1, 3 } }, { 3 } } },
+        { 7, 16, 24, 2, { 19, 23 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_SAME, { { 0 } }, { 0 } } },
+        { 3, 12, 20, 2, { 40, 31 }, { 5, 3 }, { NTI_LOOK, NTI_LOOK }, { { 2, 1 }, { 1, 2 }, 2, NT_SAME, { { 0 } }, { 0 } } },
     };
     nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
-    int entry = nti_sample_entry(variant, 13, 0, 2);
+    int entry = nti_sample_entry(variant, 16, 0, 2);
     if (entry < 0 || !nti_sample_takes(&s)) return NULL;
     int d = (int)table[entry].d, groups = table[entry].desc.groups ? table[entry].desc.groups : 1;
     nt_shape x = nt_shape_make(1, &table[entry].n), w = nt_shape_make(0, NULL);
@@ -16132,6 +16597,7 @@ enum {
     NTI_JOIN,
     NTI_DENSE,
     NTI_CONV,
+    NTI_CONV_TRANSPOSE,
     NTI_MAX_POOL,
     NTI_AVG_POOL,
     NTI_GLOBAL_AVG_POOL,
@@ -16171,13 +16637,13 @@ static nt_tensor *nti_dense_apply(const nt_layer *l, nt_tensor *x, nt_tensor *co
 static int nti_conv_shapes(const nt_layer *l, const nt_tensor *x, nt_shape *shape) {
     int d = l->window.rank, groups = l->conv.groups > 0 ? l->conv.groups : 1;
     if (x->rank != d + 2) {
-        nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_conv_layer with a window %S takes (N, spatial axes, C) of rank %d, not %v", &l->window,
-                   d + 2, x);
+        nti_sticky(l->tape, NT_ERROR_SHAPE, "the layer %s with a window %S takes (N, spatial axes, C) of rank %d, not %v", l->row->name,
+                   &l->window, d + 2, x);
         return 0;
     }
     if (x->shape[d + 1] % groups) {
-        nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_conv_layer: %lld channels of %v do not divide into %d groups", (long long)x->shape[d + 1],
-                   x, groups);
+        nti_sticky(l->tape, NT_ERROR_SHAPE, "the layer %s: %lld channels of %v do not divide into %d groups", l->row->name,
+                   (long long)x->shape[d + 1], x, groups);
         return 0;
     }
     shape[0] = l->window;
@@ -16189,6 +16655,11 @@ static int nti_conv_shapes(const nt_layer *l, const nt_tensor *x, nt_shape *shap
 static nt_tensor *nti_conv_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
     (void)a;
     nt_tensor *y = nt_conv(x, p[0], &l->conv);
+    return l->use[1] ? nt_add(y, p[1]) : y;
+}
+static nt_tensor *nti_conv_transpose_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    (void)a;
+    nt_tensor *y = nt_conv_transpose(x, p[0], &l->conv);
     return l->use[1] ? nt_add(y, p[1]) : y;
 }
 
@@ -16397,6 +16868,7 @@ static const nti_layer_row nti_layer_rows[NTI_LAYER_KINDS] = {
     { "", NTI_NO_PARAMS, NULL, NULL },
     { "Dense", NTI_PARAMS2("kernel", "bias"), nti_dense_shapes, nti_dense_apply },
     { "Conv", NTI_PARAMS2("kernel", "bias"), nti_conv_shapes, nti_conv_apply },
+    { "ConvTranspose", NTI_PARAMS2("kernel", "bias"), nti_conv_shapes, nti_conv_transpose_apply },
     { "MaxPool", NTI_NO_PARAMS, NULL, nti_max_pool_apply },
     { "AvgPool", NTI_NO_PARAMS, NULL, nti_avg_pool_apply },
     { "GlobalAvgPool", NTI_NO_PARAMS, NULL, nti_global_avg_pool_apply },
@@ -16472,20 +16944,28 @@ NT_API nt_layer *nt_dense_layer(nt_tape *t, int features, const nt_dense_desc *d
     return l;
 }
 
-NT_API nt_layer *nt_conv_layer(nt_tape *t, int features, nt_shape window, const nt_conv_layer_desc *desc) {
+static nt_layer *nti_window_layer(nt_tape *t, const char *name, int kind, int features, nt_shape window, const nt_conv_layer_desc *desc) {
     nt_conv_layer_desc d;
     memset(&d, 0, sizeof d);
     if (desc) d = *desc;
-    if (t && (features < 1 || window.rank < 1 || window.rank > 3))
-        return nti_layer_wrong(t, "nt_conv_layer: features must be 1 or more, the window has 1 to 3 axes: NT_WINDOW(3, 3)");
-    for (int k = 0; t && k < window.rank; k++)
-        if (window.size[k] < 1) return nti_layer_wrong(t, "nt_conv_layer: window sizes must be 1 or more");
-    if (t && !nti_is_float(d.dtype)) return nti_layer_wrong(t, "nt_conv_layer: parameters are f32 or f64");
-    nt_layer *l = nti_leaf_layer(t, "nt_conv_layer", NTI_CONV);
+    const char *wrong = NULL;
+    if (features < 1 || window.rank < 1 || window.rank > 3) wrong = "features must be 1 or more, the window has 1 to 3 axes: NT_WINDOW(3, 3)";
+    for (int k = 0; !wrong && k < window.rank; k++)
+        if (window.size[k] < 1) wrong = "window sizes must be 1 or more";
+    if (!wrong && !nti_is_float(d.dtype)) wrong = "parameters are f32 or f64";
+    if (t && wrong) nti_sticky(t, NT_ERROR_ARGUMENT, "%s: %s", name, wrong);
+    nt_layer *l = wrong ? NULL : nti_leaf_layer(t, name, kind);
     if (!l) return NULL;
     l->features = features, l->window = window, l->conv = d.conv, l->dtype = d.dtype, l->use[0] = 1, l->use[1] = d.bias == NT_BIAS_ON;
     l->init[0] = nti_init_default(d.kernel_init, NT_LECUN_NORMAL), l->init[1] = nti_init_default(d.bias_init, NT_INIT_ZEROS);
     return l;
+}
+
+NT_API nt_layer *nt_conv_layer(nt_tape *t, int features, nt_shape window, const nt_conv_layer_desc *desc) {
+    return nti_window_layer(t, "nt_conv_layer", NTI_CONV, features, window, desc);
+}
+NT_API nt_layer *nt_conv_transpose_layer(nt_tape *t, int features, nt_shape window, const nt_conv_layer_desc *desc) {
+    return nti_window_layer(t, "nt_conv_transpose_layer", NTI_CONV_TRANSPOSE, features, window, desc);
 }
 
 static nt_layer *nti_pool_layer(nt_tape *t, const char *name, int kind, nt_shape window, const nt_pool_desc *desc) {

@@ -11,6 +11,7 @@ typedef struct op_run {          // one case in one dtype
     gd_tensor *source;           // the inputs, in the dtypes of the run
     nt_tensor **input;
     int inputs, rounded;         // rounded: inputs go through f32 first
+    nt_tensor *second;           // out1, of a word that gives two values
     gd_tensor *at_rounded;       // the values at rounded inputs, for f32
 } op_run;
 
@@ -56,23 +57,6 @@ static double number_key(op_run *r, const op_args *a, const char *key, double mi
 static int int_key(op_run *r, const op_args *a, const char *key, int missing) { return (int)gd_int(r->c, a->node, key, missing); }
 static int keepdims(op_run *r, const op_args *a) { return int_key(r, a, "keepdims", 0); }
 
-static nt_tensor *int_constant(op_run *r, const int64_t *values, int64_t count) {
-    int32_t *v = (int32_t *)gd_alloc(r->c, sizeof(int32_t) * (size_t)(count + 1));
-    for (int64_t i = 0; i < count; i++) v[i] = (int32_t)values[i];
-    return nt_constant(r->tape, NT_I32, NT_SHAPE(count), v);
-}
-
-static nt_tensor *iota(op_run *r, int64_t count) { return nt_iota(r->tape, NT_I32, NT_SHAPE(count), 0); }
-
-// x at a permutation, or any other choice, of the places along one axis.
-static nt_tensor *pick(op_run *r, nt_tensor *x, int axis, int64_t first, int64_t step, int64_t count) {
-    int64_t size = x ? x->shape[axis] : 0;
-    int64_t *at = (int64_t *)gd_alloc(r->c, sizeof(int64_t) * (size_t)(count + 1));
-    for (int64_t i = 0; i < count && size > 0; i++) at[i] = (((first + i * step) % size) + size) % size;
-    return nt_gather(x, int_constant(r, at, count), axis);
-}
-
-static nt_tensor *zeros_like(nt_tensor *x) { return nt_full_like(x, 0); }
 static nt_tensor *mean_keep(nt_tensor *x, nt_axes axes) { return nt_mean_axes(x, axes, 1); }
 
 // (x - mean) / sqrt(var + eps)
@@ -127,15 +111,21 @@ static nt_tensor *op_all(op_run *r, const op_args *a) { return nt_all_axes(to_bo
 static nt_tensor *op_argmax(op_run *r, const op_args *a) { return nt_argmax(a->x[0], int_key(r, a, "axis", -1)); }
 static nt_tensor *op_argmin(op_run *r, const op_args *a) { return nt_argmin(a->x[0], int_key(r, a, "axis", -1)); }
 
-static nt_tensor *op_var(op_run *r, const op_args *a) {
-    nt_axes axes = axes_key(r, a);
-    double n = 1, ddof = number_key(r, a, "ddof", 0);
-    for (int k = 0; a->x[0] && k < axes.count; k++) n *= (double)a->x[0]->shape[axis_of(r, a->x[0], axes.axis[k])];
-    nt_tensor *d = nt_square(nt_sub(a->x[0], mean_keep(a->x[0], axes)));
-    return nt_scale(nt_sum_axes(d, axes, keepdims(r, a)), n > ddof ? 1 / (n - ddof) : NAN);
+static nt_tensor *op_var(op_run *r, const op_args *a) { return nt_var_axes(a->x[0], axes_key(r, a), number_key(r, a, "ddof", 0), keepdims(r, a)); }
+static nt_tensor *op_std(op_run *r, const op_args *a) { return nt_std_axes(a->x[0], axes_key(r, a), number_key(r, a, "ddof", 0), keepdims(r, a)); }
+static nt_tensor *op_cumsum(op_run *r, const op_args *a) { return nt_cumsum(a->x[0], int_key(r, a, "axis", 0), int_key(r, a, "reverse", 0)); }
+static nt_tensor *op_cumprod(op_run *r, const op_args *a) { return nt_cumprod(a->x[0], int_key(r, a, "axis", 0), int_key(r, a, "reverse", 0)); }
+static nt_tensor *op_cummax(op_run *r, const op_args *a) { return nt_cummax(a->x[0], int_key(r, a, "axis", 0), int_key(r, a, "reverse", 0)); }
+static nt_tensor *op_cumlogsumexp(op_run *r, const op_args *a) {
+    return nt_cumlogsumexp(a->x[0], int_key(r, a, "axis", 0), int_key(r, a, "reverse", 0));
 }
-
-static nt_tensor *op_std(op_run *r, const op_args *a) { return nt_sqrt(op_var(r, a)); }
+static nt_tensor *op_sort(op_run *r, const op_args *a) { return nt_sort(a->x[0], int_key(r, a, "axis", -1)); }
+static nt_tensor *op_argsort(op_run *r, const op_args *a) { return nt_argsort(a->x[0], int_key(r, a, "axis", -1)); }
+static nt_tensor *op_top_k(op_run *r, const op_args *a) {
+    nt_top top = nt_top_k(a->x[0], gd_need_int(r->c, a->node, "k"));
+    r->second = top.indices;
+    return top.values;
+}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Products, convolutions, pooling
@@ -158,64 +148,14 @@ static nt_tensor *op_dense(op_run *r, const op_args *a) {
     return nt_dense(a->x[0], a->x[1], a->x[2]);
 }
 
-// The letters of one operand of an einsum; a letter that occurs twice keeps the diagonal. Result: axes in the order of `all`, size 1 where absent.
-static nt_tensor *einsum_operand(op_run *r, nt_tensor *x, const char *letters, const char *all) {
-    char seen[NT_MAX_RANK + 1] = "";
-    int rank = 0;
-    if (!x) return NULL;
-    if ((int)strlen(letters) != x->rank) return (nt_tensor *)gd_fail(r->c, "einsum: %s for rank %d", letters, x->rank);
-    for (; *letters; letters++) {
-        const char *before = strchr(seen, *letters);
-        if (before) { // axes `before` and `rank` become one: those places where their indices are equal
-            int64_t n = x ? x->shape[rank] : 0;
-            nt_tensor *row = nt_reshape(iota(r, n), NT_SHAPE(n, 1)), *eye = nt_equal(row, iota(r, n));
-            nt_shape s = { x ? x->rank : 0, { 1, 1, 1, 1, 1, 1, 1, 1 } };
-            int first = (int)(before - seen);
-            s.size[first] = s.size[rank] = n;
-            x = nt_sum_axes(nt_select(nt_reshape(eye, s), x, zeros_like(x)), one_axis(rank), 0);
-            continue;
-        }
-        seen[rank++] = *letters;
-        seen[rank] = 0;
-    }
-    nt_axes order;
-    nt_shape shape;
-    memset(&order, 0, sizeof order);
-    shape.rank = (int)strlen(all);
-    for (int k = 0; all[k]; k++) {
-        const char *at = strchr(seen, all[k]);
-        shape.size[k] = at && x ? x->shape[at - seen] : 1;
-        if (at) order.axis[order.count++] = (int)(at - seen);
-    }
-    return nt_reshape(nt_transpose(x, order), shape);
+static nt_params list_of(const op_args *a) {
+    nt_params p = { a->count, a->x };
+    return p;
 }
 
-// eq=ab,bc->ac: every operand broadcast to all letters, multiplied, summed over those that the result lacks.
 static nt_tensor *op_einsum(op_run *r, const op_args *a) {
-    const char *eq = gd_text(a->node, "eq"), *arrow = eq ? strstr(eq, "->") : NULL;
-    char all[NT_MAX_RANK + 1] = "";
-    if (!arrow) return (nt_tensor *)gd_fail(r->c, "einsum needs eq=...->...");
-    const char *result = arrow + 2;
-    size_t letters = strlen(result);
-    if (letters > NT_MAX_RANK) return (nt_tensor *)gd_fail(r->c, "einsum of more than %d letters", NT_MAX_RANK);
-    memcpy(all, result, letters + 1);
-    for (const char *s = eq; s < arrow; s++) {
-        if (*s == ',' || strchr(all, *s)) continue;
-        if (letters == NT_MAX_RANK) return (nt_tensor *)gd_fail(r->c, "einsum of more than %d letters", NT_MAX_RANK);
-        all[letters++] = *s;
-        all[letters] = 0;
-    }
-    nt_tensor *product = NULL;
-    for (int k = 0; k < a->count; k++) {
-        size_t n = strcspn(eq, ",-");
-        nt_tensor *x = einsum_operand(r, a->x[k], gd_copy(r->c, eq, n), all);
-        product = k == 0 ? x : nt_mul(product, x);
-        eq += n + (eq[n] == ',');
-    }
-    nt_axes rest;
-    memset(&rest, 0, sizeof rest);
-    for (size_t k = strlen(result); k < letters; k++) rest.axis[rest.count++] = (int)k;
-    return rest.count ? nt_sum_axes(product, rest, 0) : product;
+    const char *eq = gd_text(a->node, "eq");
+    return eq ? nt_einsum(eq, list_of(a)) : (nt_tensor *)gd_fail(r->c, "einsum needs eq=");
 }
 
 // A key with one number for all spatial axes or one for each.
@@ -234,87 +174,50 @@ static void explicit_pad(op_run *r, const char *text, int axes, int pad[3][2]) {
     }
 }
 
-// Wraps the image around: `before` elements of the end in front, `after` of the beginning behind.
-static nt_tensor *wrap_pad(op_run *r, nt_tensor *x, int axis, int before, int after) {
-    return x ? pick(r, x, axis, -before, 1, x->shape[axis] + before + after) : NULL;
+// The pad= of a convolution or a pooling. VALID, SAME, CIRCULAR or explicit numbers.
+static nt_padding padding_key(op_run *r, const op_args *a, int axes, nt_padding missing, int pad[3][2]) {
+    static const struct { const char *word; nt_padding padding; } names[] = { { "VALID", NT_VALID }, { "SAME", NT_SAME }, { "CIRCULAR", NT_CIRCULAR } };
+    const char *text = gd_text(a->node, "pad");
+    for (size_t k = 0; text && k < sizeof names / sizeof names[0]; k++) {
+        if (strcmp(text, names[k].word) == 0) return names[k].padding;
+    }
+    if (!text) return missing;
+    explicit_pad(r, text, axes, pad);
+    return NT_EXPLICIT;
 }
 
-// The pad= of a convolution, into the descriptor or onto x. SAME is of the image as it is given, before lhs_dilation.
-static nt_tensor *conv_pad(op_run *r, const op_args *a, nt_tensor *x, int axes, int spread, nt_conv_desc *d) {
-    const char *pad = gd_text(a->node, "pad");
-    const nt_tensor *w = a->x[1];
-    d->padding = NT_VALID;
-    if (!pad || strcmp(pad, "VALID") == 0) return x;
-    if (strchr(pad, ':')) {
-        d->padding = NT_EXPLICIT;
-        explicit_pad(r, pad, axes, d->pad);
-        return x;
+// What both convolutions share; 0 where the ranks are wrong.
+static int conv_desc(op_run *r, const op_args *a, nt_conv_desc *d, nt_padding missing) {
+    nt_tensor *x = a->x[0];
+    int axes = x ? x->rank - 2 : 0;
+    memset(d, 0, sizeof *d);
+    if (axes < 1 || axes > 3) {
+        gd_fail(r->c, "a convolution of rank %d", axes + 2);
+        return 0;
     }
-    int same = strcmp(pad, "SAME") == 0;
-    if (!same && strcmp(pad, "CIRCULAR") != 0) return (nt_tensor *)gd_fail(r->c, "conv pad=%s", pad);
-    if (same) d->padding = spread ? NT_EXPLICIT : NT_SAME;
-    for (int k = 0; k < axes; k++) {
-        int extent = (int)(w->shape[k] - 1) * d->dilation[k];
-        if (!same) {
-            x = wrap_pad(r, x, k + 1, extent / 2, extent - extent / 2);
-            continue;
-        }
-        int n = (int)a->x[0]->shape[k + 1], s = d->stride[k], total = ((n + s - 1) / s - 1) * s + extent + 1 - n;
-        d->pad[k][0] = total > 0 ? total / 2 : 0;
-        d->pad[k][1] = total > 0 ? total - total / 2 : 0;
-    }
-    return x;
+    spatial_key(r, a, "stride", axes, 1, d->stride);
+    spatial_key(r, a, "dilation", axes, 1, d->dilation);
+    d->padding = padding_key(r, a, axes, missing, d->pad);
+    return axes;
 }
 
 static nt_tensor *op_conv(op_run *r, const op_args *a) {
-    nt_tensor *x = a->x[0], *w = a->x[1];
-    int axes = x ? x->rank - 2 : 0, dilation[3] = { 1, 1, 1 }, spread = 0;
-    int64_t none[NT_MAX_RANK] = { 0 }, inner[NT_MAX_RANK] = { 0 };
     nt_conv_desc d;
-    memset(&d, 0, sizeof d);
-    if (!x || !w || axes < 1 || axes > 3 || w->rank != x->rank) return (nt_tensor *)gd_fail(r->c, "conv of ranks %d, %d", x ? x->rank : 0, w ? w->rank : 0);
-    spatial_key(r, a, "stride", axes, 1, d.stride);
-    spatial_key(r, a, "dilation", axes, 1, d.dilation);
-    spatial_key(r, a, "lhs_dilation", axes, 1, dilation);
+    int axes = conv_desc(r, a, &d, NT_VALID);
+    if (!axes) return NULL;
+    spatial_key(r, a, "lhs_dilation", axes, 1, d.lhs_dilation);
     d.groups = int_key(r, a, "groups", 1);
-    for (int k = 0; k < axes; k++) {
-        inner[k + 1] = dilation[k] - 1;
-        spread |= dilation[k] > 1;
-    }
-    x = conv_pad(r, a, x, axes, spread, &d);
-    return nt_conv(spread ? nt_pad(x, none, none, inner, 0) : x, w, &d);
+    return nt_conv(a->x[0], a->x[1], &d);
 }
 
-// A convolution with stride 1 of x with stride - 1 zeros between its elements.
 static nt_tensor *op_conv_transpose(op_run *r, const op_args *a) {
-    nt_tensor *x = a->x[0], *w = a->x[1];
-    int axes = x ? x->rank - 2 : 0, stride[3];
-    const char *pad = gd_text(a->node, "pad");
-    int64_t none[NT_MAX_RANK] = { 0 }, inner[NT_MAX_RANK] = { 0 };
     nt_conv_desc d;
-    memset(&d, 0, sizeof d);
-    if (!x || !w || axes < 1 || axes > 3) return (nt_tensor *)gd_fail(r->c, "conv_transpose of rank %d", x ? x->rank : 0);
-    spatial_key(r, a, "stride", axes, 1, stride);
-    spatial_key(r, a, "dilation", axes, 1, d.dilation);
-    d.padding = NT_EXPLICIT;
-    if (pad && strchr(pad, ':')) explicit_pad(r, pad, axes, d.pad);
-    for (int k = 0; k < axes; k++) {
-        int kernel = (int)(w->shape[k] - 1) * d.dilation[k] + 1, s = stride[k], total = kernel + s - 2, before = kernel - 1;
-        inner[k + 1] = s - 1;
-        if (pad && strchr(pad, ':')) continue;
-        if (pad && strcmp(pad, "VALID") == 0) total += kernel > s ? kernel - s : 0;
-        else if (pad && strcmp(pad, "SAME") != 0) return (nt_tensor *)gd_fail(r->c, "conv_transpose pad=%s", pad);
-        else if (s <= kernel - 1) before = (total + 1) / 2;
-        d.pad[k][0] = before;
-        d.pad[k][1] = total - before;
-    }
-    return nt_conv(nt_pad(x, none, none, inner, 0), w, &d);
+    return conv_desc(r, a, &d, NT_SAME) ? nt_conv_transpose(a->x[0], a->x[1], &d) : NULL;
 }
 
 static nt_tensor *pool(op_run *r, const op_args *a, nt_tensor *(*f)(nt_tensor *, nt_shape, const nt_pool_desc *)) {
     nt_tensor *x = a->x[0];
     int axes = x ? x->rank - 2 : 0, window[3];
-    const char *pad = gd_text(a->node, "pad");
     nt_shape shape;
     nt_pool_desc d;
     memset(&d, 0, sizeof d);
@@ -323,15 +226,7 @@ static nt_tensor *pool(op_run *r, const op_args *a, nt_tensor *(*f)(nt_tensor *,
     if (gd_text(a->node, "stride")) spatial_key(r, a, "stride", axes, 1, d.stride);
     shape.rank = axes;
     for (int k = 0; k < axes; k++) shape.size[k] = window[k];
-    d.padding = NT_VALID;
-    if (pad && strchr(pad, ':')) {
-        d.padding = NT_EXPLICIT;
-        explicit_pad(r, pad, axes, d.pad);
-    } else if (pad && strcmp(pad, "SAME") == 0) {
-        d.padding = NT_SAME;
-    } else if (pad && strcmp(pad, "VALID") != 0) {
-        return (nt_tensor *)gd_fail(r->c, "pooling pad=%s", pad);
-    }
+    d.padding = padding_key(r, a, axes, NT_VALID, d.pad);
     if (f == nt_avg_pool) d.exclude_pad = !int_key(r, a, "count_include_pad", 1);
     return f(x, shape, &d);
 }
@@ -359,18 +254,12 @@ static nt_tensor *op_cross_entropy(op_run *r, const op_args *a) {
 }
 
 static nt_tensor *op_sigmoid_cross_entropy(op_run *r, const op_args *a) {
-    nt_tensor *x = a->x[0], *y = a->x[1], *rest;
+    nt_tensor *x = a->x[0], *y = a->x[1];
     promote(r, &x, &y);
-    rest = nt_add_scalar(nt_neg(y), 1);
-    return nt_neg(nt_add(nt_mul(y, nt_log_sigmoid(x)), nt_mul(rest, nt_log_sigmoid(nt_neg(x)))));
+    return nt_sigmoid_cross_entropy(x, y);
 }
 
-static nt_tensor *op_huber(op_run *r, const op_args *a) {
-    double delta = number_key(r, a, "delta", 1);
-    nt_tensor *d = nt_sub(a->x[0], a->x[1]), *size = nt_abs(d);
-    nt_tensor *inside = nt_scale(nt_square(d), 0.5), *outside = nt_scale(nt_add_scalar(size, -0.5 * delta), delta);
-    return nt_select(nt_less_equal(size, nt_full_like(size, delta)), inside, outside);
-}
+static nt_tensor *op_huber(op_run *r, const op_args *a) { return nt_huber(a->x[0], a->x[1], number_key(r, a, "delta", 1)); }
 
 static nt_tensor *affine(nt_tensor *x, nt_tensor *scale, nt_tensor *bias) { return nt_add(nt_mul(x, scale), bias); }
 
@@ -431,45 +320,9 @@ static nt_tensor *op_attention(op_run *r, const op_args *a) {
 static nt_tensor *op_gather(op_run *r, const op_args *a) { return nt_gather_clip(a->x[0], a->x[1], int_key(r, a, "axis", 0)); }
 static nt_tensor *op_scatter_add(op_run *r, const op_args *a) { return nt_scatter_add(a->x[0], a->x[1], a->x[2], int_key(r, a, "axis", 0)); }
 
-// Rows of x summed by their segment; indices outside of 0 .. n - 1 go to a row that is cut off.
-static nt_tensor *op_segment_sum(op_run *r, const op_args *a) {
-    int64_t n = gd_need_int(r->c, a->node, "n");
-    nt_tensor *x = a->x[0], *i = a->x[1];
-    if (!x || !i || x->rank < 1) return NULL;
-    nt_shape shape = nt_shape_of(x);
-    shape.size[0] = n + 1;
-    nt_tensor *inside = nt_logical_and(nt_greater_equal(i, zeros_like(i)), nt_less(i, nt_full_like(i, (double)n)));
-    nt_tensor *at = nt_select(inside, i, nt_full_like(i, (double)n));
-    return nt_slice_axis(nt_scatter_add(nt_full(r->tape, x->dtype, shape, 0), at, x, 0), 0, 0, n);
-}
-
-// Element i[p] of the line through p: one gather from the flattened x.
-static nt_tensor *op_take_along(op_run *r, const op_args *a) {
-    nt_tensor *x = a->x[0], *i = a->x[1];
-    int axis = axis_of(r, x, gd_int(r->c, a->node, "axis", -1));
-    if (!x || !i || r->c->error[0]) return NULL;
-    if (i->rank != x->rank) return (nt_tensor *)gd_fail(r->c, "take_along of ranks %d, %d", x->rank, i->rank);
-    nt_shape lines = nt_shape_of(i);
-    for (int k = 0; k < x->rank; k++) {
-        if (k != axis && lines.size[k] == 1) lines.size[k] = x->shape[k];
-    }
-    nt_tensor *n = nt_full_like(i, (double)x->shape[axis]);
-    nt_tensor *at = nt_select(nt_less(i, zeros_like(i)), nt_add(i, n), i);
-    int64_t stride = 1;
-    nt_tensor *flat = NULL;
-    for (int k = x->rank - 1; k >= 0; k--) {
-        nt_tensor *place = k == axis ? at : nt_iota(r->tape, NT_I32, lines, k);
-        place = nt_scale(place, k != axis && x->shape[k] == 1 ? 0 : (double)stride);
-        flat = flat ? nt_add(flat, place) : place;
-        stride *= x->shape[k];
-    }
-    return nt_gather(nt_reshape(x, NT_SHAPE(nt_size(x))), flat, 0);
-}
-
-static nt_tensor *op_one_hot(op_run *r, const op_args *a) {
-    int64_t n = gd_need_int(r->c, a->node, "n");
-    return nt_cast(nt_equal(nt_expand_dims(a->x[0], -1), iota(r, n)), r->dtype);
-}
+static nt_tensor *op_segment_sum(op_run *r, const op_args *a) { return nt_segment_sum(a->x[0], a->x[1], gd_need_int(r->c, a->node, "n")); }
+static nt_tensor *op_take_along(op_run *r, const op_args *a) { return nt_take_along_axis(a->x[0], a->x[1], int_key(r, a, "axis", -1)); }
+static nt_tensor *op_one_hot(op_run *r, const op_args *a) { return nt_one_hot(a->x[0], gd_need_int(r->c, a->node, "n"), r->dtype); }
 
 static nt_tensor *op_slice(op_run *r, const op_args *a) {
     gd_ints start = gd_need_ints(r->c, a->node, "start"), limit = gd_need_ints(r->c, a->node, "limit"), stride = gd_get_ints(r->c, a->node, "stride");
@@ -491,11 +344,6 @@ static nt_tensor *op_pad(op_run *r, const op_args *a) {
     return nt_pad(a->x[0], amount[0], amount[1], amount[2], value);
 }
 
-static nt_params list_of(const op_args *a) {
-    nt_params p = { a->count, a->x };
-    return p;
-}
-
 static nt_tensor *op_concat(op_run *r, const op_args *a) { return nt_concat(list_of(a), int_key(r, a, "axis", 0)); }
 static nt_tensor *op_stack(op_run *r, const op_args *a) { return nt_stack(list_of(a), int_key(r, a, "axis", 0)); }
 static nt_tensor *op_reshape(op_run *r, const op_args *a) { return nt_reshape(a->x[0], gd_need_shape(r->c, a->node, "shape")); }
@@ -508,111 +356,43 @@ static nt_tensor *op_transpose(op_run *r, const op_args *a) {
     return nt_transpose(a->x[0], perm.count < 0 ? back : gd_to_axes(r->c, perm));
 }
 
-static nt_tensor *op_flip(op_run *r, const op_args *a) {
-    nt_axes axes = axes_key(r, a);
-    nt_tensor *x = a->x[0];
-    for (int k = 0; x && k < axes.count; k++) {
-        int axis = axis_of(r, x, axes.axis[k]);
-        if (r->c->error[0]) return NULL;
-        x = pick(r, x, axis, x->shape[axis] - 1, -1, x->shape[axis]);
-    }
-    return x;
-}
+static nt_tensor *op_flip(op_run *r, const op_args *a) { return nt_flip(a->x[0], axes_key(r, a)); }
 
 static nt_tensor *op_roll(op_run *r, const op_args *a) {
-    gd_ints shift = gd_need_ints(r->c, a->node, "shift"), axes = gd_get_ints(r->c, a->node, "axes");
+    gd_ints shift = gd_need_ints(r->c, a->node, "shift"), list = gd_get_ints(r->c, a->node, "axes");
     nt_tensor *x = a->x[0];
-    if (!x || r->c->error[0]) return NULL;
-    if (axes.count < 0) { // of the flattened array
-        x = pick(r, nt_reshape(x, NT_SHAPE(nt_size(x))), 0, -shift.at[0], 1, nt_size(x));
-        return nt_reshape(x, nt_shape_of(a->x[0]));
-    }
-    for (int k = 0; x && k < axes.count; k++) {
-        int axis = axis_of(r, x, axes.at[k]);
-        if (r->c->error[0]) return NULL;
-        x = pick(r, x, axis, -shift.at[shift.count > 1 ? k : 0], 1, x->shape[axis]);
-    }
-    return x;
+    if (!x || r->c->error[0] || shift.count < 1) return NULL;
+    if (list.count < 0) return nt_reshape(nt_roll(nt_flatten(x, 0), shift.at, one_axis(0)), nt_shape_of(x)); // of the flattened array
+    nt_axes axes = gd_to_axes(r->c, list);
+    int64_t each[NT_MAX_RANK];
+    for (int k = 0; k < axes.count; k++) each[k] = shift.at[shift.count > 1 ? k : 0];
+    return nt_roll(x, each, axes);
 }
 
-// Every element of an axis n times in a row.
-static nt_tensor *repeat(op_run *r, nt_tensor *x, int64_t at, int64_t n) {
-    int axis = axis_of(r, x, at);
-    if (!x || r->c->error[0]) return NULL;
-    int64_t size = x->shape[axis], *places = (int64_t *)gd_alloc(r->c, sizeof(int64_t) * (size_t)(size * n + 1));
-    for (int64_t i = 0; i < size * n; i++) places[i] = i / n;
-    return nt_gather(x, int_constant(r, places, size * n), axis);
-}
-
-static nt_tensor *op_repeat(op_run *r, const op_args *a) { return repeat(r, a->x[0], gd_int(r->c, a->node, "axis", 0), gd_need_int(r->c, a->node, "n")); }
-
-static nt_tensor *op_upsample(op_run *r, const op_args *a) {
-    int64_t factor = gd_int(r->c, a->node, "factor", 2);
-    return repeat(r, repeat(r, a->x[0], 1, factor), 2, factor);
-}
-
-static nt_tensor *op_tile(op_run *r, const op_args *a) {
-    gd_ints reps = gd_need_ints(r->c, a->node, "reps");
-    nt_tensor *x = a->x[0];
-    while (x && x->rank < reps.count) x = nt_expand_dims(x, 0);
-    for (int k = 0; x && k < reps.count; k++) {
-        int axis = x->rank - reps.count + k;
-        x = pick(r, x, axis, 0, 1, x->shape[axis] * reps.at[k]);
-    }
-    return x;
-}
-
-// Where column - row compares as wanted with k, in the last two axes.
-static nt_tensor *triangle(op_run *r, const op_args *a, nt_tensor *(*compare)(nt_tensor *, nt_tensor *)) {
-    nt_tensor *x = a->x[0];
-    if (!x || x->rank < 2) return NULL;
-    nt_tensor *row = nt_reshape(iota(r, x->shape[x->rank - 2]), NT_SHAPE(x->shape[x->rank - 2], 1));
-    nt_tensor *limit = nt_add_scalar(row, number_key(r, a, "k", 0));
-    return nt_select(compare(iota(r, x->shape[x->rank - 1]), limit), x, zeros_like(x));
-}
-
-static nt_tensor *op_tril(op_run *r, const op_args *a) { return triangle(r, a, nt_less_equal); }
-static nt_tensor *op_triu(op_run *r, const op_args *a) { return triangle(r, a, nt_greater_equal); }
+static nt_tensor *op_repeat(op_run *r, const op_args *a) { return nt_repeat(a->x[0], gd_need_int(r->c, a->node, "n"), int_key(r, a, "axis", 0)); }
+static nt_tensor *op_upsample(op_run *r, const op_args *a) { return nt_upsample(a->x[0], gd_int(r->c, a->node, "factor", 2)); }
+static nt_tensor *op_tile(op_run *r, const op_args *a) { return nt_tile(a->x[0], gd_need_shape(r->c, a->node, "reps")); }
+static nt_tensor *op_tril(op_run *r, const op_args *a) { return nt_tril(a->x[0], int_key(r, a, "k", 0)); }
+static nt_tensor *op_triu(op_run *r, const op_args *a) { return nt_triu(a->x[0], int_key(r, a, "k", 0)); }
 
 static nt_tensor *op_diag(op_run *r, const op_args *a) {
-    nt_tensor *x = a->x[0];
-    if (!x || x->rank < 2) return NULL;
-    int64_t rows = x->shape[x->rank - 2], columns = x->shape[x->rank - 1], n = rows < columns ? rows : columns;
-    int64_t *at = (int64_t *)gd_alloc(r->c, sizeof(int64_t) * (size_t)(n + 1));
-    for (int64_t i = 0; i < n; i++) at[i] = i * (columns + 1);
-    return nt_gather(nt_flatten(x, x->rank - 2), int_constant(r, at, n), -1);
+    (void)r;
+    return nt_diag(a->x[0], 0);
 }
 
-static nt_tensor *op_trace(op_run *r, const op_args *a) { return nt_sum_axes(op_diag(r, a), one_axis(-1), 0); }
-
-// start + 0 .. count - 1 as indices, with the start moved so that the piece fits.
-static nt_tensor *piece(op_run *r, nt_tensor *start, int64_t size, int64_t count) {
-    return nt_add(nt_clamp(start, 0, (double)(size - count)), iota(r, count));
+static nt_tensor *op_trace(op_run *r, const op_args *a) {
+    (void)r;
+    return nt_trace(a->x[0]);
 }
 
 static nt_tensor *op_dynamic_slice(op_run *r, const op_args *a) {
-    gd_ints size = gd_need_ints(r->c, a->node, "size");
-    nt_tensor *x = a->x[0];
-    if (!x || size.count != x->rank || a->count != x->rank + 1) return (nt_tensor *)gd_fail(r->c, "dynamic_slice");
-    for (int k = 0; x && k < size.count; k++) x = nt_gather(x, piece(r, a->x[k + 1], x->shape[k], size.at[k]), k);
-    return x;
+    if (a->x[0] && a->count != a->x[0]->rank + 1) return (nt_tensor *)gd_fail(r->c, "dynamic_slice of rank %d with %d starts", a->x[0]->rank, a->count - 1);
+    return nt_dynamic_slice(a->x[0], a->x + 1, gd_need_shape(r->c, a->node, "size"));
 }
 
-// u spread over x's shape and chosen where the place lies in the piece.
 static nt_tensor *op_dynamic_update_slice(op_run *r, const op_args *a) {
-    nt_tensor *x = a->x[0], *u = a->x[1], *inside = NULL, *spread = u;
-    if (!x || !u || a->count != x->rank + 2) return (nt_tensor *)gd_fail(r->c, "dynamic_update_slice");
-    for (int k = 0; k < x->rank; k++) {
-        int64_t size = x->shape[k], count = u->shape[k];
-        nt_shape shape = { x->rank, { 1, 1, 1, 1, 1, 1, 1, 1 } };
-        shape.size[k] = size;
-        nt_tensor *place = nt_sub(iota(r, size), nt_clamp(a->x[k + 2], 0, (double)(size - count)));
-        nt_tensor *in = nt_logical_and(nt_greater_equal(place, zeros_like(place)), nt_less(place, nt_full_like(place, (double)count)));
-        in = nt_reshape(in, shape);
-        inside = inside ? nt_logical_and(inside, in) : in;
-        spread = nt_gather_clip(spread, place, k);
-    }
-    return nt_select(inside, spread, x);
+    if (a->x[0] && a->count != a->x[0]->rank + 2) return (nt_tensor *)gd_fail(r->c, "dynamic_update_slice of rank %d with %d starts", a->x[0]->rank, a->count - 2);
+    return nt_dynamic_update_slice(a->x[0], a->x[1], a->x + 2);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -659,20 +439,13 @@ static const op_word words[] = {
     GENERAL(gather, 2, 2), GENERAL(scatter_add, 3, 3), GENERAL(segment_sum, 2, 2), GENERAL(take_along, 2, 2), GENERAL(one_hot, 1, 1), GENERAL(slice, 1, 1),
     GENERAL(pad, 1, 1), GENERAL(concat, 1, ANY), GENERAL(stack, 1, ANY), GENERAL(reshape, 1, 1), GENERAL(broadcast, 1, 1), GENERAL(transpose, 1, 1),
     GENERAL(flip, 1, 1), GENERAL(roll, 1, 1), GENERAL(repeat, 1, 1), GENERAL(upsample, 1, 1), GENERAL(tile, 1, 1), GENERAL(tril, 1, 1), GENERAL(triu, 1, 1),
-    GENERAL(diag, 1, 1), GENERAL(trace, 1, 1), GENERAL(dynamic_slice, 1, ANY), GENERAL(dynamic_update_slice, 2, ANY)
-};
-
-// Words of the step "all operations and transforms".
-static const char *const later[] = {
-    "cumsum", "cumprod", "cummax", "cumlogsumexp", "sort", "argsort", "top_k"
+    GENERAL(diag, 1, 1), GENERAL(trace, 1, 1), GENERAL(dynamic_slice, 1, ANY), GENERAL(dynamic_update_slice, 2, ANY), GENERAL(cumsum, 1, 1),
+    GENERAL(cumprod, 1, 1), GENERAL(cummax, 1, 1), GENERAL(cumlogsumexp, 1, 1), GENERAL(sort, 1, 1), GENERAL(argsort, 1, 1), GENERAL(top_k, 1, 1)
 };
 
 static const op_word *find_word(gd_case *c, const char *word) {
     for (size_t k = 0; k < sizeof words / sizeof words[0]; k++) {
         if (strcmp(words[k].word, word) == 0) return &words[k];
-    }
-    for (size_t k = 0; k < sizeof later / sizeof later[0]; k++) {
-        if (strcmp(later[k], word) == 0) return (const op_word *)gd_later(c, word);
     }
     return (const op_word *)gd_fail(c, "the word %s is not known", word);
 }
@@ -820,14 +593,15 @@ static void compare_all(op_run *r, const op_wants *list) {
 // rounded: evaluates at the inputs as float32 holds them and keeps the values in at_rounded; else compares with the case's values, or
 // in f32 with at_rounded where there is one.
 static void run_in(gd_case *c, nt_dtype dtype, int rounded, gd_tensor **at_rounded) {
-    op_run r = { c, nt_tape_open(NULL), dtype, NULL, NULL, 0, rounded, *at_rounded };
+    op_run r = { c, nt_tape_open(NULL), dtype, NULL, NULL, 0, rounded, NULL, *at_rounded };
     op_wants list = { NULL, 0 };
     make_inputs(&r);
     nt_tensor *y = gd_stopped(c) ? NULL : record(&r, c->spec);
     if (!gd_stopped(c) && y) {
-        list.items = (op_want *)gd_alloc(c, sizeof(op_want) * (size_t)(2 * r.inputs + 3));
-        if (rounded) r.at_rounded = *at_rounded = (gd_tensor *)gd_alloc(c, sizeof(gd_tensor) * (size_t)(2 * r.inputs + 3));
+        list.items = (op_want *)gd_alloc(c, sizeof(op_want) * (size_t)(2 * r.inputs + 4));
+        if (rounded) r.at_rounded = *at_rounded = (gd_tensor *)gd_alloc(c, sizeof(gd_tensor) * (size_t)(2 * r.inputs + 4));
         want(&r, &list, "out", 0, y);
+        if (r.second) want(&r, &list, "out", 1, r.second);
         if (is_number(y)) record_derivatives(&r, &list, y);
         if (list.count == 0) gd_fail(c, "there is no tensor out0");
     }

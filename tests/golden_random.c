@@ -9,9 +9,6 @@ typedef struct draw {            // one way of deriving the keys
     int on_tape;
 } draw;
 
-// Words of later steps (permutations need a sort).
-static const char *const later[] = { "permutation" };
-
 // ---------------------------------------------------------------------------------------------------------------------
 // Keys
 // ---------------------------------------------------------------------------------------------------------------------
@@ -143,9 +140,7 @@ static nt_tensor *randint(draw *d, gd_node *n, nt_tensor *key, nt_shape shape) {
 }
 
 static nt_tensor *choice(draw *d, gd_node *n, nt_tensor *key, nt_shape shape) {
-    int64_t count = gd_need_int(d->c, n, "n");
-    if (!gd_int(d->c, n, "replace", 1)) return (nt_tensor *)gd_later(d->c, "permutation");
-    return nt_randint(key, NT_I32, shape, 0, count);
+    return nt_choice(key, gd_need_int(d->c, n, "n"), shape, gd_int(d->c, n, "replace", 1) != 0);
 }
 
 #define STANDARD(name) \
@@ -156,22 +151,21 @@ STANDARD(laplace)
 STANDARD(logistic)
 STANDARD(cauchy)
 
-// The argmax of logits plus gumbel noise. shape= ends in the shape of the logits less the axis.
+static nt_tensor *input(draw *d) {
+    gd_tensor x = gd_need(d->c, "in0");
+    return nt_constant(d->tape, x.dtype, x.shape, x.data);
+}
+
 static nt_tensor *categorical(draw *d, gd_node *n, nt_tensor *key) {
-    gd_tensor logits = gd_need(d->c, "in0");
-    gd_ints given = gd_get_ints(d->c, n, "shape");
     int axis = (int)gd_int(d->c, n, "axis", -1);
-    if (axis >= 0) axis -= logits.shape.rank;
-    nt_shape noise = logits.shape;
-    if (d->c->error[0] || axis < -logits.shape.rank) return (nt_tensor *)gd_fail(d->c, "categorical");
-    if (given.count >= 0) {
-        if (given.count + 1 > NT_MAX_RANK || given.count + 1 < -axis) return (nt_tensor *)gd_fail(d->c, "categorical of rank %d", given.count);
-        noise.rank = given.count + 1;
-        for (int k = 0, from = 0; k < noise.rank; k++)
-            noise.size[k] = k == noise.rank + axis ? logits.shape.size[logits.shape.rank + axis] : given.at[from++];
-    }
-    nt_tensor *x = nt_constant(d->tape, logits.dtype, logits.shape, logits.data);
-    return nt_argmax(nt_add(x, nt_gumbel(key, logits.dtype, noise)), axis);
+    if (!gd_text(n, "shape")) return nt_categorical(key, input(d), axis);
+    return nt_categorical_of_shape(key, input(d), axis, gd_need_shape(d->c, n, "shape"));
+}
+
+// Of 0 .. n - 1, or of the array in0.
+static nt_tensor *permutation(draw *d, gd_node *n, nt_tensor *key) {
+    if (gd_text(n, "n")) return nt_permutation(key, gd_need_int(d->c, n, "n"));
+    return nt_permutation_of(key, input(d), (int)gd_int(d->c, n, "axis", 0), gd_int(d->c, n, "independent", 0) != 0);
 }
 
 static nt_tensor *dropout_mask(draw *d, gd_node *n, nt_shape shape) {
@@ -243,6 +237,7 @@ static nt_tensor *record(draw *d, gd_node *n) {
     if (gd_is(n, "split")) return split(d, n);
     if (gd_is(n, "dropout_mask")) return dropout_mask(d, n, gd_need_shape(d->c, n, "shape"));
     if (gd_is(n, "categorical")) return categorical(d, n, tape_key(d, list(d, n, 0)));
+    if (gd_is(n, "permutation")) return permutation(d, n, tape_key(d, list(d, n, 0)));
     for (size_t k = 0; k < sizeof initializers / sizeof initializers[0]; k++) {
         if (gd_is(n, initializers[k].word)) return initialize(d, n, initializers[k].kind);
     }
@@ -250,9 +245,6 @@ static nt_tensor *record(draw *d, gd_node *n) {
         if (!gd_is(n, distributions[k].word)) continue;
         nt_shape shape = gd_need_shape(d->c, n, "shape");
         return distributions[k].fn(d, n, tape_key(d, list(d, n, 0)), shape);
-    }
-    for (size_t k = 0; k < sizeof later / sizeof later[0]; k++) {
-        if (gd_is(n, later[k])) return (nt_tensor *)gd_later(d->c, later[k]);
     }
     return (nt_tensor *)gd_fail(d->c, "the word %s is not known", n->word ? n->word : "");
 }
