@@ -11757,6 +11757,15 @@ static nt_tensor *nti_map_index(nt_map *m) {
     return x;
 }
 
+static nt_map *nti_map_new(nt_tape *t, int64_t count, int64_t chunk, nt_map *parent) {
+    nt_map *m = (nt_map *)nti_low(t, sizeof *m);
+    if (!m) { nti_no_room(t, "nt_map_begin"); return NULL; }
+    memset(m, 0, sizeof *m);
+    m->tape = t, m->count = count, m->chunk = chunk, m->parent = parent, m->depth = parent ? parent->depth + 1 : 0;
+    m->serial = ++t->serial, m->index = nti_map_index(m);
+    return m->index ? m : NULL;
+}
+
 NT_API nt_map *nt_map_begin(nt_tape *t, int64_t count, const nt_map_desc *desc) {
     if (!t || t->sticky) return NULL;
     int depth = t->open ? t->open->depth + 1 : 0;
@@ -11770,13 +11779,8 @@ NT_API nt_map *nt_map_begin(nt_tape *t, int64_t count, const nt_map_desc *desc) 
         nti_sticky(t, NT_ERROR_ARGUMENT, "nt_map_begin: maps nest at most %d deep", NTI_MAX_LOOPS);
         return NULL;
     }
-    nt_map *m = (nt_map *)nti_low(t, sizeof *m);
-    if (!m) { nti_no_room(t, "nt_map_begin"); return NULL; }
-    memset(m, 0, sizeof *m);
-    m->tape = t, m->count = count, m->chunk = chunk < count ? chunk : count, m->depth = depth, m->parent = t->open, m->open = 1;
-    m->serial = ++t->serial, m->index = nti_map_index(m);
-    if (!m->index) return NULL;
-    t->open = m;
+    nt_map *m = nti_map_new(t, count, chunk < count ? chunk : count, t->open);
+    if (m) m->open = 1, t->open = m;
     return m;
 }
 
@@ -14400,6 +14404,8 @@ static int nti_graph_rooms(nti_graph *g, const nti_want *want, int n) {
 // Pass 1: everything that the targets need, values from outside first, in recording order. Where loops are, what needs their results
 // comes behind them: results of one map that can be computed at the same time share a loop, the others wait for the next one,
 // which computes the body again.
+static uint32_t nti_new_epoch(nt_tape *t) { return t->epoch += 2; } // the one below it is nobody's: see nti_list_external
+
 static int nti_inside(const nti_node *n, const nt_map *level) { return n->op > NTI_OP_VARIABLE && nti_loop_within(n->loop, level); }
 static int nti_is_result(const nti_node *n, const nt_map *level) {
     return (nti_row_of(n->op)->flags & NTI_LEAVES) && n->loop == level;
@@ -14449,8 +14455,6 @@ typedef struct nti_loop {
 } nti_loop;
 
 typedef struct nti_item { nti_node *node; nti_loop *loop; } nti_item;
-
-static uint32_t nti_new_epoch(nt_tape *t) { return t->epoch += 2, t->epoch - 1; } // epoch - 1 is never anybody else's: see nti_list_external
 
 // The results of a map that can be computed now, as one loop.
 static nti_loop *nti_loop_new(nti_graph *g, const nt_map *map, uint32_t needed, uint32_t ready) {
@@ -15853,6 +15857,7 @@ typedef struct nti_compile_job {
     const char *name;        // of the public call, for messages
     nt_params outputs, effects;
     const nt_compile_desc *desc;
+    uint64_t recorded;       // serial of the last node before compiling, which records maps with chunks again
 } nti_compile_job;
 
 static int nti_needs_storage(const nti_node *n) { return n->op == NTI_OP_INPUT && !n->storage && !n->bound && nt_bytes(&n->pub); }
@@ -15909,6 +15914,7 @@ static nt_program *nti_compile_place(nti_graph *g, nti_schedule *s, const nti_co
     memset(&report, 0, sizeof report);
     if (p) report = p->report;
     t->temporary = 0;
+    nti_drop_nodes(t, job->recorded);
     nti_end_rewind(t, &t->low, low_before); // the temporaries make room for the scratch
     int ok = p != NULL;
     for (int32_t k = 0; ok && k < p->leaves; k++) {
@@ -15937,12 +15943,11 @@ static int nti_compile_passes(nti_graph *g, nti_schedule *s, const nti_compile_j
     return nti_plan_graph(g, s, &job->outputs, &job->effects);
 }
 
-static nt_program *nti_compile(nt_tape *t, const nti_compile_job *job) {
+static nt_program *nti_compile_plain(nt_tape *t, const nti_compile_job *job, size_t low_before) {
     nti_graph g;
     nti_schedule s;
     memset(&g, 0, sizeof g), memset(&s, 0, sizeof s);
     g.tape = t;
-    size_t low_before = t->low.used;
     const nt_compile_desc *d = job->desc;
     nt_program *p = NULL;
     int ok = nti_compile_passes(&g, &s, job);
@@ -15964,6 +15969,18 @@ static nt_program *nti_compile(nt_tape *t, const nti_compile_job *job) {
             s.peak, d->share_scratch->owner->scratch_bytes, NULL);
     } else p = nti_compile_place(&g, &s, job, constant_at, low_before);
     t->temporary = 0;
+    return p;
+}
+
+static nt_program *nti_compile(nt_tape *t, const nti_compile_job *given) {
+    nti_compile_job job = *given;
+    nt_program *p = NULL;
+    size_t low_before = t->low.used;
+    job.recorded = t->serial;
+    if (nti_expand_chunks(t, &job.outputs, &job.effects)) p = nti_compile_plain(t, &job, low_before);
+    else if (!t->sticky) nti_out_of_memory(t, job.name);
+    t->sticky = 0; // compiling does not poison the tape, whatever it recorded on the way
+    nti_drop_nodes(t, job.recorded);
     nti_end_rewind(t, &t->low, low_before);
     return p;
 }
