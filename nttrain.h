@@ -569,6 +569,8 @@ NT_API nt_key_value nt_key_split(nt_key_value key, int64_t count, int64_t index)
 NT_API nt_key_value nt_key_flax(nt_key_value key, const char *path, uint32_t count);
 
 NT_API nt_tensor *nt_key_tensor(nt_tape *t, nt_key_value key);
+// In a training step another key for every micro-batch: fold_in(fold_in(key, update), micro-batch in the window). Elsewhere the key itself.
+NT_API nt_tensor *nt_step_key(nt_tape *t, nt_key_value key);
 NT_API nt_tensor *nt_fold_in(nt_tensor *key, nt_tensor *number);  // number: i32 or u32 scalar
 NT_API nt_tensor *nt_split(nt_tensor *key, nt_shape shape);       // u32, shape + (2,)
 NT_API nt_tensor *nt_random_bits(nt_tensor *key, nt_dtype dtype, nt_shape shape); // u8, u16, u32 or u64
@@ -11504,11 +11506,14 @@ static nt_tensor *nti_record_random(nt_tensor *key, const char *name, int kind, 
     return nti_record(key->tape, kind < 0 ? NTI_OP_SPLIT : NTI_OP_RANDOM, &key, 1, i, 2 + shape->rank, d, nd);
 }
 
-NT_API nt_tensor *nt_key_tensor(nt_tape *t, nt_key_value key) {
+static nt_tensor *nti_record_key(nt_tape *t, nt_key_value key, int64_t each_step) {
     int64_t i[3];
-    i[0] = key.word[0], i[1] = key.word[1], i[2] = 0;
+    i[0] = key.word[0], i[1] = key.word[1], i[2] = each_step;
     return t ? nti_record(t, NTI_OP_KEY, NULL, 0, i, 3, NULL, 0) : NULL;
 }
+
+NT_API nt_tensor *nt_key_tensor(nt_tape *t, nt_key_value key) { return nti_record_key(t, key, 0); }
+NT_API nt_tensor *nt_step_key(nt_tape *t, nt_key_value key) { return nti_record_key(t, key, 1); }
 
 NT_API nt_tensor *nt_fold_in(nt_tensor *key, nt_tensor *number) { return nti_record2(NTI_OP_FOLD_IN, key, number); }
 
@@ -14646,7 +14651,7 @@ static int nti_value_equal(const nti_graph *g, const nti_value *a, const nti_val
     if (p->nd && memcmp(p->d, q->d, p->nd * sizeof *p->d)) return 0;
     if (a->rank && memcmp(a->shape, b->shape, a->rank * sizeof *a->shape)) return 0;
     if (a->op == NTI_OP_CONSTANT && p->storage != q->storage && memcmp(p->storage, q->storage, nt_bytes(&p->pub))) return 0;
-    return !a->inputs || !memcmp(g->operand + a->first, g->operand + b->first, a->inputs * sizeof *g->operand);
+    return !a->inputs || !memcmp(g->operand + a->first, g->operand + b->first, (size_t)a->inputs * sizeof *g->operand);
 }
 
 // An assignment as an operand or an output stands for the value that is assigned.
@@ -14891,7 +14896,7 @@ static int nti_pass_plans(nti_graph *g) { // phases, tiles and scratch of every 
             continue;
         }
         nti_call c;
-        nti_view few[NTI_FEW], *in = v->inputs <= NTI_FEW ? few : (nti_view *)nti_graph_room(g, v->inputs, sizeof *in);
+        nti_view few[NTI_FEW], *in = v->inputs <= NTI_FEW ? few : (nti_view *)nti_graph_room(g, (size_t)v->inputs, sizeof *in);
         if (!in) return 0;
         nti_call_of(g, v, &c, in);
         int64_t attribute[NTI_CONV_MAX];
@@ -17490,11 +17495,7 @@ static nt_tensor *nti_apply_steps(const nt_layer *net, nt_tensor *x, const nt_ap
         if (!l->row->apply) { x = nti_apply_marker(l, x, kept, &level); continue; }
         if (init && !nti_init_leaf(l, key, x, net->path[k])) return NULL;
         a.path = net->path[k];
-        if (d->train && !a.key && nti_is_layer(l, NTI_DROPOUT)) {
-            int64_t i[3];
-            i[0] = d->key.word[0], i[1] = d->key.word[1], i[2] = 1;
-            a.key = nti_record(t, NTI_OP_KEY, NULL, 0, i, 3, NULL, 0);
-        }
+        if (d->train && !a.key && nti_is_layer(l, NTI_DROPOUT)) a.key = nt_step_key(t, d->key);
         x = nti_apply_leaf(l, x, d, init ? 0 : net->at[k], &a);
     }
     return x;
