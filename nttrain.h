@@ -712,6 +712,8 @@ NT_API nt_status nt_eval(nt_tensor *x, void *buffer);
 #if !defined(NTTRAIN_NO_STDIO)
 NT_API void nt_print(nt_tensor *x);                        // to stdout: name, dtype, shape, values
 NT_API void nt_report_print(const nt_program *program, FILE *file);
+NT_API void nt_report_svg_print(const nt_program *program, FILE *file); // nt_report_text, _svg and _json without a buffer
+NT_API void nt_report_json_print(const nt_program *program, FILE *file);
 #endif
 
 typedef struct nt_report_value { // a value alive at the peak
@@ -739,6 +741,14 @@ typedef struct nt_report_info {
 NT_API nt_report_info nt_report(const nt_program *program);
 // The report as text into buffer (always terminated when size > 0); returns the length that it wants, as snprintf.
 NT_API size_t nt_report_text(const nt_program *program, char *buffer, size_t size);
+// The same with the plan as a picture (an SVG of 1200 by 800): instructions go across, addresses up, every value is a box from the
+// instruction that makes it to the last that needs it. And all of it as JSON: the numbers of nt_report_info, and "buffers", a list of
+// {"operation", "name" or null, "dtype", "shape", "bytes", "offset", "born", "dies", "kind"}: it lies at `offset` in the scratch for
+// instructions born <= k < dies. Kinds: "value", "tangent" and "gradient" (recorded by nt_jvp and nt_vjp), "parameter gradient" (read by
+// an update), "output", and "work" (memory of one instruction; without dtype and shape). "loops" are {"start", "end", "count"}: the
+// instructions start < k < end run `count` times.
+NT_API size_t nt_report_svg(const nt_program *program, char *buffer, size_t size);
+NT_API size_t nt_report_json(const nt_program *program, char *buffer, size_t size);
 
 // >>layers
 // ---------------------------------------------------------------------------------------------------------------------
@@ -1006,11 +1016,17 @@ NT_API nt_status nt_safetensors_save(nt_tape *t, nt_io io, nt_params params);
 typedef struct nti_text {
     char *data;
     size_t size, length; // length may pass size: the text is cut, the count goes on
-    size_t skip;         // leave out so many characters first
+    void *file;          // a FILE that takes the text whenever data is full: see nti_text_finish
 } nti_text;
 
 static void nti_put(nti_text *o, char c) {
-    if (o->skip) { o->skip--; return; }
+#if !defined(NTTRAIN_NO_STDIO)
+    if (o->file) {
+        o->data[o->length++ % o->size] = c;
+        if (o->length % o->size == 0) fwrite(o->data, 1, o->size, (FILE *)o->file);
+        return;
+    }
+#endif
     if (o->length + 1 < o->size) o->data[o->length] = c, o->data[o->length + 1] = 0;
     o->length++;
 }
@@ -1065,6 +1081,33 @@ static void nti_put_number(nti_text *o, double x, int digits) {
         nti_put(o, k < last ? text[k] : '0');
     }
     if (!fixed) nti_put(o, 'e'), nti_put_integer(o, exponent);
+}
+
+// The bytes of the UTF-8 character that s begins with; 0 if there is none that XML and JSON take as it is.
+static int nti_utf8_bytes(const char *s) {
+    unsigned c = (unsigned char)s[0], x = c, least = c < 0xe0 ? 0x80 : c < 0xf0 ? 0x800 : 0x10000;
+    if (c < 0x80) return c >= 0x20 && c != 0x7f;
+    int n = c < 0xc0 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf8 ? 4 : 0;
+    x &= 0xffu >> (n + 1);
+    for (int k = 1; k < n; k++) {
+        if (((unsigned char)s[k] & 0xc0) != 0x80) return 0;
+        x = x << 6 | ((unsigned char)s[k] & 0x3f);
+    }
+    return n && x >= least && x <= 0x10ffff && (x < 0xd800 || x > 0xdfff) && (x & 0xfffe) != 0xfffe ? n : 0;
+}
+
+// Text inside JSON's quotes or XML, at most `limit` characters: what cannot stand there becomes a question mark.
+static void nti_put_escaped(nti_text *o, const char *s, int limit, int json) {
+    for (int n; *s && limit > 0; s += n ? n : 1, limit--) {
+        n = nti_utf8_bytes(s);
+        if (!n) nti_put(o, '?');
+        else if (json && (*s == '"' || *s == '\\')) nti_put(o, '\\'), nti_put(o, *s);
+        else if (!json && *s == '<') nti_put_string(o, "&lt;");
+        else if (!json && *s == '>') nti_put_string(o, "&gt;");
+        else if (!json && *s == '&') nti_put_string(o, "&amp;");
+        else
+            for (int k = 0; k < n; k++) nti_put(o, s[k]);
+    }
 }
 
 static void nti_put_shape(nti_text *o, nt_dtype dtype, int rank, const int64_t *shape) {
@@ -1140,6 +1183,9 @@ typedef struct nti_block { // lies at the start of its own memory
 
 typedef struct nti_end { size_t used; nti_block *block; } nti_end;
 
+// What a value is for, in pictures of plans.
+enum { NTI_BOX_VALUE, NTI_BOX_TANGENT, NTI_BOX_GRADIENT, NTI_BOX_PARAMETER, NTI_BOX_OUTPUT, NTI_BOX_WORK, NTI_BOX_NONE };
+
 typedef enum nti_purpose { NTI_FOR_INPUT, NTI_FOR_VARIABLE, NTI_FOR_PROGRAM, NTI_FOR_SCRATCH, NTI_FOR_OBJECT, NTI_PURPOSES } nti_purpose;
 typedef enum nti_kind { NTI_PLAIN, NTI_LEAF, NTI_LAYER, NTI_OPTIMIZER, NTI_PROGRAM, NTI_SCRATCH, NTI_RELEASED } nti_kind;
 
@@ -1166,6 +1212,7 @@ struct nt_tape {
     nt_program *runs;            // programs that are in the middle of a run
     size_t temporary;            // bytes of the low end that are the compiler's
     uint32_t epoch;              // of marks in nodes
+    uint8_t role;                // of what is recorded now: NTI_BOX_VALUE, _TANGENT or _GRADIENT
     int sticky;                  // a recording error stands
     struct nt_map *open;         // the innermost map whose body is being recorded
     nt_status status, latest;    // of the message; of the newest error, reported or not
@@ -1406,6 +1453,7 @@ typedef struct nti_node {
     int32_t index;                // compiler: position in the graph
     uint16_t op, inputs, ni, nd;
     uint8_t frozen, dead, wanted; // wanted: an input of the derivative that is being recorded
+    uint8_t role;                 // what it was recorded for: t->role
     // leaves
     uint8_t written;              // an input has been given data
     void *storage;                // own storage
@@ -1750,7 +1798,7 @@ static nt_tensor *nti_record(nt_tape *t, int op, nt_tensor *const *in, int input
     if (shape.rank) memcpy(p + at_shape, shape.size, (size_t)shape.rank * sizeof(int64_t));
     head.in = (nti_node **)(void *)(p + at_in), head.i = (const int64_t *)(void *)(p + at_i), head.d = (const double *)(void *)(p + at_d);
     head.pub.shape = (const int64_t *)(void *)(p + at_shape), head.pub.rank = shape.rank, head.pub.dtype = dtype;
-    head.serial = ++t->serial;
+    head.serial = ++t->serial, head.role = t->role;
     *n = head;
     nti_chain(t, n);
     return &n->pub;
@@ -13849,6 +13897,8 @@ static void nti_vjp_view_inside(nti_node *n) {
 
 static void nti_vjp_walk(nt_tape *t, nt_params outputs, nt_params cotangents, nt_params inputs, nt_tensor **result) {
     nti_walk w = nti_walk_mark(t, &outputs, &inputs);
+    uint8_t role = t->role;
+    t->role = NTI_BOX_GRADIENT;
     nti_node *end = nti_walk_end(&w);
     for (int k = 0; k < inputs.count; k++) nti_n(inputs.items[k])->reach = w.epoch, nti_n(inputs.items[k])->wanted = 1;
     for (nti_node *n = w.from; n && n != end; n = n->next) {
@@ -13872,6 +13922,7 @@ static void nti_vjp_walk(nt_tape *t, nt_params outputs, nt_params cotangents, nt
         if (n->mark == w.epoch) nti_flush_adjoint(n);
         n->wanted = 0, result[k] = n->mark == w.epoch && n->adjoint ? &n->adjoint->pub : NULL;
     }
+    t->role = role;
 }
 
 static nt_tensor *nti_jvp_through(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
@@ -13896,6 +13947,8 @@ static nt_tensor *nti_jvp_node(nti_node *n, nt_tensor **x, nt_tensor **tangent) 
 
 static void nti_jvp_walk(nt_tape *t, nt_params outputs, nt_params inputs, nt_params tangents, nt_tensor **result) {
     nti_walk w = nti_walk_mark(t, &outputs, &inputs);
+    uint8_t role = t->role;
+    t->role = NTI_BOX_TANGENT;
     nti_node *end = nti_walk_end(&w);
     for (int k = 0; k < inputs.count; k++) {
         nti_node *n = nti_n(inputs.items[k]);
@@ -13920,6 +13973,7 @@ static void nti_jvp_walk(nt_tape *t, nt_params outputs, nt_params inputs, nt_par
         nti_node *n = nti_n(outputs.items[k]);
         result[k] = n->reach == w.epoch && n->adjoint ? &n->adjoint->pub : NULL;
     }
+    t->role = role;
 }
 
 // Checks of the public calls: lists without holes, of one tape, floating; `like` gives the shapes of tangents (which may be NULL).
@@ -15595,11 +15649,13 @@ typedef struct nti_instruction { // with count > 0: the start of a loop that end
     nti_ref out, *in;
     size_t shared, workers; // offsets in scratch
     const char *name;       // of the operation; of an index or loss that is checked
+    const char *label;      // of the value that it makes
     double flops;
     int64_t count;
     int32_t end;
+    int32_t dies;           // the first instruction at which its value is gone
     uint16_t op;
-    uint8_t effect;
+    uint8_t effect, box;    // box: kind of its value in pictures; NTI_BOX_NONE: no buffer of its own
 } nti_instruction;
 
 typedef struct nti_output { nti_ref ref; size_t bytes; nt_dtype dtype; nt_shape shape; const char *name; } nti_output;
@@ -15706,6 +15762,7 @@ static void nti_emit_instruction(nti_carve *c, const nti_site *a, nt_program *p,
     nti_emit_view(c, out, v);
     for (int k = 0; k < v->inputs; k++) nti_emit_view(c, in ? &in[k] : &none, &g->value[g->operand[v->first + k]]);
     const char *name = (row->flags & NTI_CHECKS) && !v->made_copy ? nti_carve_string(c, n->in[0]->pub.name) : NULL;
+    const char *label = nti_owns_buffer(v) ? nti_carve_string(c, n->pub.name) : NULL;
     if (!to) return;
     if (ni) memcpy(ai, n->i, (size_t)ni * sizeof *ai);
     if (nd) memcpy(ad, n->d, (size_t)nd * sizeof *ad);
@@ -15718,7 +15775,7 @@ static void nti_emit_instruction(nti_carve *c, const nti_site *a, nt_program *p,
     for (int k = 0; k < v->inputs; k++) refs[k] = nti_ref_of(a, g->operand[v->first + k]);
     to->out = nti_ref_of(a, g->work[work]);
     to->shared = a->base + nti_scratch_at(a->s, work);
-    to->workers = to->shared + nti_round_up(v->plan.shared, NTI_ALIGN);
+    to->workers = to->shared + nti_round_up(v->plan.shared, NTI_ALIGN), to->label = label;
 }
 
 // The instructions of a graph, those of a loop behind its start. Counts them, or writes them from list[at] on. As deep as maps nest.
@@ -15745,6 +15802,35 @@ static int32_t nti_emit_graph(nti_carve *c, const nti_site *a, nt_program *p, nt
     }
     a->s->number[a->g->works] = at;
     return at;
+}
+
+// How long the value of work k lives, and what for. It ends the life of an operand whose place it takes.
+static void nti_emit_life(const nti_graph *g, const nti_schedule *s, nti_instruction *list, int32_t k, int32_t end) {
+    int32_t i = g->work[s->order[k]], at = s->number[k];
+    const nti_value *v = &g->value[i];
+    nti_instruction *n = &list[at];
+    n->box = !nti_owns_buffer(v) || !nti_value_bytes(v) ? (uint8_t)NTI_BOX_NONE : v->output ? (uint8_t)NTI_BOX_OUTPUT : v->node->role;
+    int32_t death = n->box == NTI_BOX_NONE ? k : s->buffer[s->buffer_of[i]].death;
+    n->dies = death < g->works ? s->number[death + 1] : end;
+    for (int j = 0; j < v->inputs; j++) {
+        int32_t root = g->value[g->operand[v->first + j]].root;
+        if (g->value[root].place != NTI_IN_SCRATCH) continue;
+        nti_instruction *m = &list[s->number[s->position[g->slot[root]]]];
+        if (n->box != NTI_BOX_NONE && s->buffer_of[root] == s->buffer_of[i]) m->dies = at;
+        if (n->effect && m->box <= NTI_BOX_GRADIENT) m->box = NTI_BOX_PARAMETER;
+    }
+}
+
+// The same for a graph whose instructions have their numbers. As deep as maps nest.
+static void nti_emit_lives(const nti_graph *g, const nti_schedule *s, nti_instruction *list, int32_t end) {
+    for (int32_t k = 0; k < g->works; k++) {
+        int32_t i = g->work[s->order[k]];
+        if (i < 0) continue;
+        nti_emit_life(g, s, list, k, end);
+        if (g->value[i].op != NTI_OP_MAP_LOOP) continue;
+        const nti_loop *loop = nti_loop_of(g, i);
+        nti_emit_lives(&loop->body, loop->schedule, list, loop->schedule->number[loop->body.works]);
+    }
 }
 
 static int nti_at_peak(const nti_graph *g, const nti_schedule *s,
@@ -15826,6 +15912,7 @@ static nt_program *nti_emit(nti_carve *c, const nti_graph *g, const nti_schedule
     nti_emit_report(c, g, s, &report);
     nti_emit_graph(c, &site, p, list, 0, &report.flops);
     report.peak_instruction = s->number[s->peak_position];
+    if (list) nti_emit_lives(g, s, list, works + 1);
     for (int k = 0; k < g->outputs; k++) {
         const nti_value *v = &g->value[g->target[k]];
         const char *name = nti_carve_string(c, v->node->pub.name);
@@ -16454,6 +16541,162 @@ NT_API size_t nt_report_text(const nt_program *program, char *buffer, size_t siz
     return o.length;
 }
 
+// Pictures ------------------------------------------------------------------------------------------------------------------
+
+static const char *const nti_box_names[] = { "value", "tangent", "gradient", "parameter gradient", "output", "work" };
+
+typedef struct nti_box { // memory of a plan: of a value, or of an instruction at work (view NULL)
+    const char *operation, *name;
+    const nti_view *view;
+    size_t offset, bytes;
+    int32_t born, dies;
+    int kind;
+} nti_box;
+
+// Boxes are numbered: 2 k the value that instruction k makes, 2 k + 1 what it works in. 0: there is none.
+static int nti_box_of(const nt_program *p, int32_t number, nti_box *b) {
+    const nti_instruction *n = &p->instruction[number / 2];
+    const nti_plan *plan = &n->call.plan;
+    int workers = p->tape->desc.parallel.max_workers > 1 ? p->tape->desc.parallel.max_workers : 1;
+    b->operation = n->op == NTI_OP_RESHAPE ? "copy" : nti_row_of(n->op)->name, b->name = n->label, b->born = number / 2;
+    if (number % 2) {
+        b->view = NULL, b->offset = n->shared, b->dies = b->born + 1, b->kind = NTI_BOX_WORK;
+        b->bytes = nti_round_up(plan->shared, NTI_ALIGN) + (size_t)workers * nti_round_up(plan->worker, NTI_ALIGN);
+    } else {
+        b->view = &n->call.out, b->offset = n->out.offset, b->dies = n->dies, b->kind = n->box;
+        b->bytes = n->box == NTI_BOX_NONE ? 0 : (size_t)nti_view_size(b->view) * nt_dtype_size((nt_dtype)b->view->dtype);
+    }
+    return b->bytes != 0;
+}
+
+static void nti_put_json_number(nti_text *o, const char *key, double x) {
+    nti_format(o, "\"%s\":", key);
+    nti_put_number(o, x - x == 0 ? x : 0, 15);
+    nti_put(o, ',');
+}
+
+static void nti_put_json_string(nti_text *o, const char *text) {
+    if (!text) { nti_put_string(o, "null"); return; }
+    nti_put(o, '"'), nti_put_escaped(o, text, INT_MAX, 1), nti_put(o, '"');
+}
+
+static void nti_put_json_box(nti_text *o, const nti_box *b) {
+    nti_put_string(o, "\n{\"operation\":"), nti_put_json_string(o, b->operation);
+    nti_put_string(o, ",\"name\":"), nti_put_json_string(o, b->name);
+    if (b->view) {
+        nti_format(o, ",\"dtype\":\"%s\",\"shape\":[", nt_dtype_name((nt_dtype)b->view->dtype));
+        for (int k = 0; k < b->view->rank; k++) nti_format(o, k ? ",%lld" : "%lld", (long long)b->view->shape[k]);
+        nti_put(o, ']');
+    }
+    nti_format(o, ",\"bytes\":%lld,\"offset\":%lld,\"born\":%d,\"dies\":%d,\"kind\":\"%s\"}", (long long)b->bytes, (long long)b->offset,
+               (int)b->born, (int)b->dies, nti_box_names[b->kind]);
+}
+
+static void nti_put_json(nti_text *o, const nt_program *p) {
+    const nt_report_info *r = &p->report;
+    static const char *const key[] = { "peak",  "lower_bound", "persistent", "program",      "total", "total_least", "gradient",
+                                       "flops", "instructions", "peak_instruction" };
+    const double number[] = { (double)r->peak,     (double)r->lower_bound,  (double)r->persistent,
+                              (double)r->program,  (double)r->total,        (double)r->total_least,
+                              (double)r->gradient, r->flops,                (double)r->instructions,
+                              (double)r->peak_instruction };
+    nti_box b;
+    int some = 0;
+    nti_put(o, '{');
+    for (int k = 0; k < (int)(sizeof key / sizeof key[0]); k++) nti_put_json_number(o, key[k], number[k]);
+    nti_put_string(o, "\"unreached\":[");
+    for (int k = 0; k < r->unreached_count; k++) nti_put_string(o, k ? "," : ""), nti_put_json_string(o, r->unreached[k]->name);
+    nti_put_string(o, "],\"loops\":[");
+    for (int32_t k = 0; k < p->instructions; k++)
+        if (p->instruction[k].count)
+            nti_format(o, "%s{\"start\":%d,\"end\":%d,\"count\":%lld}", some++ ? "," : "", (int)k, (int)p->instruction[k].end,
+                       (long long)p->instruction[k].count);
+    some = 0;
+    nti_put_string(o, "],\"buffers\":[");
+    for (int32_t k = 0; k < 2 * p->instructions; k++)
+        if (nti_box_of(p, k, &b)) nti_put_string(o, some++ ? "," : ""), nti_put_json_box(o, &b);
+    nti_put_string(o, "]}\n");
+}
+
+enum { NTI_SVG_LEFT = 20, NTI_SVG_RIGHT = 1180, NTI_SVG_TOP = 60, NTI_SVG_BOTTOM = 740 }; // the plan in the picture
+
+static void nti_put_box_text(nti_text *o, const nti_box *b, int limit) { // what it is, in at most so many characters
+    nti_put_escaped(o, b->name ? b->name : b->operation, limit, 0);
+}
+
+static void nti_put_svg_box(nti_text *o, const nt_program *p, const nti_box *b) {
+    double width = (NTI_SVG_RIGHT - NTI_SVG_LEFT) / ((double)p->instructions + 1);
+    double height = (NTI_SVG_BOTTOM - NTI_SVG_TOP) / (double)p->report.peak;
+    double x = NTI_SVG_LEFT + width * (double)b->born, w = width * (double)(b->dies - b->born);
+    double h = height * (double)b->bytes, y = NTI_SVG_BOTTOM - height * (double)b->offset - h;
+    int letters = (int)((w - 6) / 6.5);
+    nti_format(o, "<rect class=\"k%d\" x=\"%g\" y=\"%g\" width=\"%g\" height=\"%g\"><title>%s ", b->kind, x, y, w, h, b->operation);
+    if (b->view) nti_put_shape(o, (nt_dtype)b->view->dtype, b->view->rank, b->view->shape);
+    if (b->name) nti_put(o, ' '), nti_put_escaped(o, b->name, 200, 0);
+    nti_format(o, ": %s, %zu bytes at %zu, ", nti_box_names[b->kind], b->bytes, b->offset);
+    nti_format(o, "instructions %d to %d</title></rect>\n", (int)b->born, (int)b->dies - 1);
+    if (letters < 4 || h < 13) return;
+    nti_format(o, "<text x=\"%g\" y=\"%g\">", x + 3, y + 11);
+    nti_put_box_text(o, b, letters);
+    nti_put_string(o, "</text>\n");
+    if (letters >= 11 && h >= 26) nti_format(o, "<text x=\"%g\" y=\"%g\">%zu</text>\n", x + 3, y + 23, b->bytes);
+}
+
+static void nti_put_svg_frame(nti_text *o, const nt_program *p) { // axes, peak and legend
+    const nt_report_info *r = &p->report;
+    double n = (double)p->instructions + 1, width = (NTI_SVG_RIGHT - NTI_SVG_LEFT) / n, step = 1;
+    double x = NTI_SVG_LEFT + width * ((double)r->peak_instruction + 0.5);
+    while (n / step > 20) step *= n / step > 100 ? 10 : 2;
+    for (double k = 0; k <= n - 1; k += step)
+        nti_format(o, "<text x=\"%g\" y=\"%d\">%lld</text>\n", NTI_SVG_LEFT + width * k, NTI_SVG_BOTTOM + 14, (long long)k);
+    for (int32_t k = 0; k < p->instructions; k++) { // loops are lines under what they repeat
+        const nti_instruction *loop = &p->instruction[k];
+        if (!loop->count) continue;
+        nti_format(o, "<path class=\"loop\" d=\"M%g %dH%g\"/>", NTI_SVG_LEFT + width * k, NTI_SVG_BOTTOM + 2, NTI_SVG_LEFT + width * loop->end);
+        nti_format(o, "<text x=\"%g\" y=\"%d\">%lld times</text>\n", NTI_SVG_LEFT + width * k, NTI_SVG_BOTTOM + 25, (long long)loop->count);
+    }
+    nti_format(o, "<path class=\"peak\" d=\"M%d %dH%d", NTI_SVG_LEFT, NTI_SVG_TOP, NTI_SVG_RIGHT);
+    nti_format(o, "M%g %dV%d\"/>\n", x, NTI_SVG_TOP, NTI_SVG_BOTTOM);
+    nti_format(o, "<text class=\"peak\" x=\"%g\" y=\"%d\" text-anchor=\"%s\">", x, NTI_SVG_TOP - 5,
+               x > 900 ? "end" : x < 300 ? "start" : "middle");
+    nti_format(o, "peak %zu bytes, at instruction %d</text>\n", r->peak, r->peak_instruction);
+    for (int k = 0; k < NTI_BOX_NONE; k++) {
+        nti_format(o, "<rect class=\"k%d\" x=\"%d\" y=\"772\" width=\"14\" height=\"14\"/>", k, NTI_SVG_LEFT + 170 * k);
+        nti_format(o, "<text class=\"head\" x=\"%d\" y=\"784\">%s</text>\n", NTI_SVG_LEFT + 20 + 170 * k, nti_box_names[k]);
+    }
+}
+
+static void nti_put_svg(nti_text *o, const nt_program *p) {
+    const nt_report_info *r = &p->report;
+    nti_box b;
+    nti_put_string(o, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1200\" height=\"800\" viewBox=\"0 0 1200 800\">\n"
+                      "<style>text{font:10px sans-serif;fill:#222}.head{font-size:13px}.page{fill:#fff}rect{stroke:#fff;stroke-width:.4px}\n"
+                      ".k0{fill:#8fbce6}.k1{fill:#b9a5e0}.k2{fill:#f2b96b}.k3{fill:#e8836b}.k4{fill:#8cc98a}.k5{fill:#c9c9c9}\n"
+                      ".peak{stroke:#c00;stroke-width:1px;fill:none;stroke-dasharray:5 3}text.peak{fill:#c00;stroke:none;font-size:13px}\n"
+                      ".loop{stroke:#222;stroke-width:2px}</style>\n<rect class=\"page\" width=\"1200\" height=\"800\"/>\n");
+    nti_format(o, "<text class=\"head\" x=\"%d\" y=\"22\">scratch %zu bytes (lower bound %zu), ", NTI_SVG_LEFT, r->peak, r->lower_bound);
+    nti_format(o, "persistent %zu, program %zu, %d instructions, ", r->persistent, r->program, r->instructions);
+    nti_format(o, "%g flops; across: instructions, up: addresses</text>\n", r->flops);
+    for (int32_t k = 0; k < 2 * p->instructions; k++)
+        if (nti_box_of(p, k, &b)) nti_put_svg_box(o, p, &b);
+    nti_put_svg_frame(o, p);
+    nti_put_string(o, "</svg>\n");
+}
+
+NT_API size_t nt_report_svg(const nt_program *program, char *buffer, size_t size) {
+    nti_text o = { buffer, buffer ? size : 0, 0, 0 };
+    if (o.size) buffer[0] = 0;
+    if (program) nti_put_svg(&o, program);
+    return o.length;
+}
+
+NT_API size_t nt_report_json(const nt_program *program, char *buffer, size_t size) {
+    nti_text o = { buffer, buffer ? size : 0, 0, 0 };
+    if (o.size) buffer[0] = 0;
+    if (program) nti_put_json(&o, program);
+    return o.length;
+}
+
 NT_API int nt_version(void) { return NT_VERSION; }
 
 #define NTI_STRING_(x) #x
@@ -16496,16 +16739,24 @@ NT_API const char *nt_config_string(void) {
 }
 
 #if !defined(NTTRAIN_NO_STDIO)
+static void nti_text_finish(nti_text *o) { fwrite(o->data, 1, o->length % o->size, (FILE *)o->file); }
+
 NT_API void nt_report_print(const nt_program *program, FILE *file) {
-    char text[1024]; // a line at a time would need the report's parts: print by windows of the whole text instead
-    if (!program || !file) return;
-    size_t length = nt_report_text(program, NULL, 0);
-    for (size_t at = 0; at < length; at += sizeof text - 1) {
-        nti_text o = { text, sizeof text, 0, 0 };
-        o.skip = at;
-        nti_put_report(&o, &program->report);
-        fputs(text, file);
-    }
+    char text[512];
+    nti_text o = { text, sizeof text, 0, file };
+    if (program && file) nti_put_report(&o, &program->report), nti_text_finish(&o);
+}
+
+NT_API void nt_report_svg_print(const nt_program *program, FILE *file) {
+    char text[512];
+    nti_text o = { text, sizeof text, 0, file };
+    if (program && file) nti_put_svg(&o, program), nti_text_finish(&o);
+}
+
+NT_API void nt_report_json_print(const nt_program *program, FILE *file) {
+    char text[512];
+    nti_text o = { text, sizeof text, 0, file };
+    if (program && file) nti_put_json(&o, program), nti_text_finish(&o);
 }
 
 // The values of row-major data, in nested brackets; long axes show their ends.
