@@ -16064,6 +16064,8 @@ static nt_program *nti_compile_plain(nt_tape *t, const nti_compile_job *job, siz
     return p;
 }
 
+static int nti_expand_chunks(nt_tape *t, nt_params *outputs, nt_params *effects) { return !t->sticky && (outputs || effects); }
+
 static nt_program *nti_compile(nt_tape *t, const nti_compile_job *given) {
     nti_compile_job job = *given;
     nt_program *p = NULL;
