@@ -9079,7 +9079,7 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
       NULL, nti_jvp_attention, nti_vjp_attention, nti_vmap_attention, nti_decompose_attention, nti_sample_attention) \
     X(ATTENTION_GRAD, "nt_attention derivative", -1, NTI_STRIDED, 8, -1, -2, 2, nti_infer_attention_grad, NULL, nti_plan_attention, nti_eval_attention, \
       nti_cost_attention, NULL, nti_jvp_partly, nti_vjp_attention_grad, nti_vmap_attention, nti_decompose_attention_grad, nti_sample_attention) \
-    X(ATTENTION_JVP, "nt_attention derivative", -1, NTI_STRIDED, 0x38, -1, -2, 2, nti_infer_attention, NULL, nti_plan_attention, nti_eval_attention, \
+    X(ATTENTION_JVP, "nt_attention derivative", -1, NTI_STRIDED | NTI_JOINT, 0x38, -1, -2, 2, nti_infer_attention, NULL, nti_plan_attention, nti_eval_attention, \
       nti_cost_attention, NULL, nti_jvp_attention_jvp, nti_vjp_attention_jvp, nti_vmap_attention, nti_decompose_attention_jvp, nti_sample_attention) \
     NTI_LINEAR_ROWS(X) \
     X(KEY, "nt_key_tensor", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_key, NULL, nti_plan_single, nti_eval_key, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_key) \
@@ -14254,19 +14254,26 @@ static nti_jet *nti_jet_slope(const nti_series *s, nti_jet *x) {
 
 static int nti_is_marked(const nti_node *n, int k) { return n->inputs > 31 || (nti_row_of(n->op)->linear >> k & 1); }
 
+// How the coefficients of n are found, where `active` operands have jets, all of them marked as linear or not.
+static int nti_jet_kind(const nti_row *row, int active, int marked) {
+    int each = row->jvp == nti_jvp_linear || row->jvp == nti_jvp_partly;
+    if (row->jvp == nti_jvp_linear || row->jvp == nti_jvp_same) return NTI_JET_LINEAR; // operands that are not marked: piecewise constant
+    if (row->jvp && marked && (each || active == 1 || (row->flags & NTI_JOINT))) return NTI_JET_LINEAR;
+    return row->decompose && (!row->jvp || row->linear) ? NTI_JET_DECOMPOSED : NTI_JET_DERIVED;
+}
+
 // Gives n a jet if it depends on the parameters; 0 after an error.
 static int nti_jet_add(const nti_series *s, nti_node *n, int depth, nti_jet ***link) {
     const nti_row *row = nti_row_of(n->op);
-    int any = 0, linear = row->jvp == nti_jvp_linear || row->jvp == nti_jvp_same, marked = 1;
+    int active = 0, marked = 1;
     if ((row->flags & NTI_NO_GRADIENT) || !nti_dtypes[n->pub.dtype].floating) return 1;
     for (int k = 0; k < n->inputs; k++) {
         if (!nti_jet_of(s, n->in[k])) continue;
-        any = 1, marked = marked && nti_is_marked(n, k);
+        active++, marked = marked && nti_is_marked(n, k);
     }
-    if (!any) return 1;
+    if (!active) return 1;
     if (!row->jvp && !row->decompose) return nti_no_derivative(n);
-    int decomposed = row->decompose && (!row->jvp || row->jvp == nti_jvp_partly), known = linear || (marked && row->jvp);
-    nti_jet *j = nti_jet_new(s, n, known ? NTI_JET_LINEAR : decomposed ? NTI_JET_DECOMPOSED : NTI_JET_DERIVED, depth);
+    nti_jet *j = nti_jet_new(s, n, nti_jet_kind(row, active, marked), depth);
     if (!j) return 0;
     j->next = **link, **link = j, *link = &j->next;
     return 1;

@@ -169,6 +169,45 @@ static nt_tensor *gradient_by_hand(nt_tensor *x) {
     return nt_add(nt_scale(nt_mul(x, h), 2), nt_mul(nt_square(x), nt_add_scalar(nt_neg(nt_square(h)), 1)));
 }
 
+static nt_tensor *heads(nt_tensor *x) { return nt_reshape(x, NT_SHAPE(1, 3, 2, 2)); } // 3 times, 2 heads of 2
+static nt_tensor *attend(nt_tensor *x, int causal) {
+    nt_attention_desc d;
+    memset(&d, 0, sizeof d);
+    d.causal = causal;
+    return nt_reshape(nt_attention(heads(x), heads(nt_sin(x)), heads(nt_square(x)), NULL, &d), NT_SHAPE(3, 4));
+}
+static nt_tensor *attend_by_hand(nt_tensor *x, int causal) {
+    static const double never[] = { 0, -1e4, -1e4, 0, 0, -1e4, 0, 0, 0 }; // exp(-1e4) is 0
+    nt_tensor *q = nt_swap_axes(heads(x), 1, 2), *k = nt_swap_axes(heads(nt_sin(x)), 1, 2), *v = nt_swap_axes(heads(nt_square(x)), 1, 2);
+    nt_tensor *s = nt_scale(nt_matmul(q, nt_swap_axes(k, 2, 3)), 0.70710678118654752440);
+    if (causal) s = nt_add(s, nt_constant(x->tape, NT_F64, NT_SHAPE(3, 3), never));
+    return nt_reshape(nt_swap_axes(nt_matmul(nt_softmax(s, NT_LAST), v), 1, 2), NT_SHAPE(3, 4));
+}
+static nt_tensor *attention(nt_tensor *x) { return attend(x, 0); }
+static nt_tensor *attention_by_hand(nt_tensor *x) { return attend_by_hand(x, 0); }
+static nt_tensor *causal(nt_tensor *x) { return attend(x, 1); }
+static nt_tensor *causal_by_hand(nt_tensor *x) { return attend_by_hand(x, 1); }
+static nt_tensor *attention_slope(nt_tensor *x) { return nt_grad(nt_sum(nt_mul(attention(x), nt_cos(x))), x); }
+static nt_tensor *attention_slope_by_hand(nt_tensor *x) { return nt_grad(nt_sum(nt_mul(attention_by_hand(x), nt_cos(x))), x); }
+static nt_tensor *linear_attention(nt_tensor *x) { // the derivative along tangents that depend on x, at values that do not
+    nt_tensor *z = values(x->tape, NT_SHAPE(3, 4), 7, 1), *d = nt_sin(x);
+    return nt_jvp(NT_LIST(attention(z)), NT_LIST(z), NT_LIST(d)).items[0];
+}
+static nt_tensor *linear_attention_by_hand(nt_tensor *x) {
+    nt_tensor *z = values(x->tape, NT_SHAPE(3, 4), 7, 1), *d = nt_sin(x);
+    return nt_jvp(NT_LIST(attention_by_hand(z)), NT_LIST(z), NT_LIST(d)).items[0];
+}
+static nt_tensor *looped(nt_tensor *x) { // a loop over rows: sums of a nonlinear function, then one of the sum
+    nt_map *m = nt_map_begin(x->tape, 3, NULL);
+    nt_tensor *sum = nt_map_sum(m, nt_tanh(nt_mul(nt_map_slice(m, nt_sin(x)), nt_sum_axes(x, NT_AXES(0), 0))));
+    nt_tensor *stack = nt_map_stack(m, nt_square(nt_map_slice(m, x)));
+    nt_map_end(m);
+    return nt_mul(nt_exp(sum), stack);
+}
+static nt_tensor *looped_by_hand(nt_tensor *x) {
+    return nt_mul(nt_exp(nt_sum_axes(nt_tanh(nt_mul(nt_sin(x), nt_sum_axes(x, NT_AXES(0), 0))), NT_AXES(0), 0)), nt_square(x));
+}
+
 typedef struct twin { const char *name; nt_tensor *(*one)(nt_tensor *x), *(*other)(nt_tensor *x); } twin;
 static const twin twins[] = {
     { "softmax", softmax, softmax_by_hand }, { "log softmax", log_softmax, log_softmax_by_hand }, { "layer norm", layer_norm, layer_norm_by_hand },
@@ -176,6 +215,8 @@ static const twin twins[] = {
     { "log sigmoid", nt_log_sigmoid, log_sigmoid_by_hand }, { "tanh", nt_tanh, tanh_by_hand }, { "x^x", x_to_the_x, x_to_the_x_by_hand }, { "atan2", angle, angle_by_hand },
     { "hypot", hypot_, hypot_by_hand }, { "logaddexp", logaddexp, logaddexp_by_hand }, { "acosh", acosh_, acosh_by_hand }, { "product", product, product_by_hand },
     { "cross-entropy", cross_entropy, cross_entropy_by_hand }, { "relu", steep, steep_by_hand }, { "elu", elu, elu_by_hand }, { "a gradient", gradient, gradient_by_hand },
+    { "attention", attention, attention_by_hand }, { "causal attention", causal, causal_by_hand }, { "a gradient of attention", attention_slope, attention_slope_by_hand },
+    { "attention along tangents", linear_attention, linear_attention_by_hand }, { "a loop", looped, looped_by_hand },
 };
 
 static void other_operations(void) {
@@ -192,6 +233,33 @@ static void other_operations(void) {
         if (worst == HUGE_VAL) tap_note("%s", nt_error(t) ? nt_error(t) : "?");
         nt_tape_close(t);
     }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Factors of matrices: their product is the matrix again, which is linear in itself
+// ---------------------------------------------------------------------------------------------------------------------
+static void matrices(void) {
+    nt_tape *t = nt_tape_open(NULL);
+    nt_tensor *r = values(t, NT_SHAPE(2, 3, 3), 1, 0.5), *r0 = values(t, NT_SHAPE(2, 3, 3), 2, 0.5), *b = values(t, NT_SHAPE(2, 3, 2), 3, 1);
+    static const double diagonal[] = { 3, 0, 0, 0, 5, 0, 0, 0, 8 };
+    nt_tensor *a = nt_add(r, nt_constant(t, NT_F64, NT_SHAPE(3, 3), diagonal)), *s = nt_add(a, nt_swap_axes(a, 1, 2)); // one symmetric and positive definite
+    nt_tensor *l = nt_cholesky(s), *root = nt_sym_sqrt(s);
+    nt_eigen e = nt_eigh(s);
+    nt_qr_factors f = nt_qr(a);
+    struct { const char *name; nt_tensor *value, *want; } row[] = {
+        { "L L^T", nt_matmul(l, nt_swap_axes(l, 1, 2)), s }, { "a inv(a)", nt_matmul(a, nt_inv(a)), nt_matmul(a, nt_inv(a)) }, { "a solve(a, b)", nt_matmul(a, nt_solve(a, b)), b },
+        { "s solve_spd(s, b)", nt_matmul(s, nt_solve_spd(s, b)), b }, { "V diag(v) V^T", nt_matmul(nt_mul(e.vectors, nt_expand_dims(e.values, 1)), nt_swap_axes(e.vectors, 1, 2)), s },
+        { "the square of the root", nt_matmul(root, root), s }, { "q r", nt_matmul(f.q, f.r), a }, { "det(a) det(inv(a))", nt_mul(nt_det(a), nt_det(nt_inv(a))), NULL },
+        { "exp(logdet) - det", nt_sub(nt_scale(nt_exp(nt_logdet_spd(s)), 1e-3), nt_scale(nt_det(s), 1e-3)), NULL },
+    };
+    for (int k = 0; k < 9; k++) {
+        nt_tensor *y = nt_taylor(row[k].value, NT_LIST(r), NT_LIST(r0), 5), *want = row[k].want ? row[k].want : nt_full_like(row[k].value, k == 7);
+        double error = difference(y, want);
+        tap_ok(error < 1e-12, "%s, degree 5: %.1e", row[k].name, error);
+        if (error == HUGE_VAL) tap_note("%s", nt_error(t) ? nt_error(t) : "?");
+        nt_error_clear(t);
+    }
+    nt_tape_close(t);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -303,13 +371,17 @@ static nt_tensor *network(nt_tape *t, nt_tensor **p, int kind) {
     if (kind == 0) return nt_matmul(nt_tanh(h), p[1]);
     if (kind == 1) return nt_matmul(nt_gelu_tanh(nt_layer_norm(h, NULL, NULL, 1e-3)), p[1]);
     if (kind == 2) return nt_cross_entropy(nt_matmul(nt_softmax(h, NT_LAST), p[1]), nt_constant(t, NT_I32, NT_SHAPE(5), (const int32_t[]){ 0, 1, 2, 0, 3 }));
+    if (kind == 5) {
+        nt_tensor *q = nt_reshape(h, NT_SHAPE(1, 5, 2, 2));
+        return nt_attention(q, nt_sin(q), nt_reshape(nt_matmul(h, p[1]), NT_SHAPE(1, 5, 2, 2)), NULL, NULL);
+    }
     if (kind == 3) return nt_div(nt_sin(h), nt_add_scalar(nt_exp(nt_matmul(h, p[1])), 1));
     return nt_pow(nt_add_scalar(nt_square(h), 1), nt_atan2(nt_matmul(h, p[1]), nt_add_scalar(nt_cos(h), 2)));
 }
 
 static void cost(void) {
-    static const char *const name[] = { "tanh", "layer norm and gelu", "softmax and cross-entropy", "sin / (exp + 1)", "pow and atan2" };
-    for (int kind = 0; kind < 5; kind++) {
+    static const char *const name[] = { "tanh", "layer norm and gelu", "softmax and cross-entropy", "sin / (exp + 1)", "pow and atan2", "attention" };
+    for (int kind = 0; kind < 6; kind++) {
         int count[17];
         for (int degree = 4; degree <= 16; degree *= 2) {
             nt_tape *t = nt_tape_open(NULL);
@@ -392,6 +464,7 @@ static void shortage(void) {
 int main(void) {
     closed_forms();
     other_operations();
+    matrices();
     polynomials();
     random_graphs();
     cost();
