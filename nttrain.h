@@ -11778,7 +11778,12 @@ static int nti_infer_map_index(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     return 1;
 }
 
+static int nti_of_map(nti_node *n) {
+    return n->in[1]->op == NTI_OP_MAP_INDEX || nti_wrong(n, NT_ERROR_ARGUMENT, "the second operand is not the index of a map");
+}
+
 static int nti_infer_map_slice(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    if (!nti_of_map(n)) return 0;
     const nt_tensor *x = &n->in[0]->pub;
     long long count = (long long)n->in[1]->i[1];
     if (!x->rank || x->shape[0] != count) return nti_wrong(n, NT_ERROR_SHAPE, "the first axis is not %lld, the count of the map", count);
@@ -11795,6 +11800,7 @@ static int nti_infer_map_sum(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
 
 static int nti_infer_map_stack(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     const nt_tensor *y = &n->in[0]->pub;
+    if (!nti_of_map(n)) return 0;
     *dtype = y->dtype, shape->rank = y->rank + 1, shape->size[0] = n->in[1]->i[1];
     if (n->in[0]->loop != n->in[1]->loop) return nti_wrong(n, NT_ERROR_STATE, "the value belongs to the body of a map inside of this one");
     for (int k = 0; k < y->rank && k + 1 < NT_MAX_RANK; k++) shape->size[k + 1] = y->shape[k];
