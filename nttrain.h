@@ -8405,8 +8405,8 @@ static void nti_eval_check_index(const nti_call *c, int phase, int64_t tile, voi
 }
 
 // >>factorisations
-// Cholesky, LU, triangular solves, eigenvalues and QR of the last two axes of operands of any strides: phases and tiles, and the
-// same for arrays of the host (nti_factor_*), which run in one go.
+// Cholesky, LU, triangular solves, eigenvalues and QR of the last two axes of operands of any strides: phases and tiles.
+// Whoever has matrices of the host takes the kernels of the table (with room for nti_*_room elements) and nti_*_whole.
 static nti_matrix nti_turned(nti_matrix m) {
     nti_gemm_swap(&m.rs, &m.cs);
     return m;
@@ -8447,11 +8447,25 @@ static void nti_plan_linear(const nti_call *c, nti_plan *p, int64_t tiles, int64
     p->worker = (size_t)room * nt_dtype_size((nt_dtype)c->out.dtype);
 }
 
-// A round for each block column: its diagonal block, then the rows below; a last round for factors that failed.
+// One matrix by one worker: every block column, its diagonal block first, then the rows below; at last whether it failed.
+static void nti_cholesky_whole(const nti_linear_table *k, const nti_factor *f, void *room) {
+    for (int64_t block = 0; block <= nti_blocks(f->n); block++)
+        for (int64_t chunk = -1; chunk < nti_chunks(nti_max(0, f->n - (block + 1) * NTI_BLOCK)); chunk++) k->cholesky(f, block, chunk, room);
+}
+
+static void nti_lu_whole(const nti_linear_table *k, const nti_factor *f, void *room) { // every panel, then the other block columns
+    for (int64_t block = 0; block < nti_blocks(f->n); block++)
+        for (int64_t chunk = -1; chunk < nti_blocks(f->n); chunk++) k->lu(f, block, chunk, room);
+}
+
+#define NTI_WHOLE_FACTOR 256 // rows up to which a factorisation is one tile, not rounds of them
+
+// A round for each block column of a large matrix.
 static void nti_plan_cholesky(const nti_call *c, nti_plan *p) {
     int64_t n = nti_rows_of(&c->out), count = nti_matrices_of(&c->out);
     nti_plan_linear(c, p, count, nti_cholesky_room(n, nti_out_size(c)));
-    p->phases = 2, p->rounds = (int)nti_blocks(n) + 1, p->tiles[1] = n > NTI_BLOCK ? count * nti_chunks(n - NTI_BLOCK) : 0;
+    if (n <= NTI_WHOLE_FACTOR) return;
+    p->phases = 2, p->rounds = (int)nti_blocks(n) + 1, p->tiles[1] = count * nti_chunks(n - NTI_BLOCK);
 }
 
 static nti_factor nti_factor_of(const nti_call *c, int64_t index) {
@@ -8463,7 +8477,8 @@ static nti_factor nti_factor_of(const nti_call *c, int64_t index) {
 static void nti_eval_cholesky(const nti_call *c, int phase, int64_t tile, void *worker) {
     int64_t chunks = nti_chunks(nti_rows_of(&c->out) - NTI_BLOCK), below = phase % 2;
     nti_factor f = nti_factor_of(c, below ? tile / chunks : tile);
-    nti_linear_of(c)->cholesky(&f, phase / 2, below ? tile % chunks : -1, worker);
+    if (f.n <= NTI_WHOLE_FACTOR) nti_cholesky_whole(nti_linear_of(c), &f, worker);
+    else nti_linear_of(c)->cholesky(&f, phase / 2, below ? tile % chunks : -1, worker);
 }
 
 // i[0] a stands on the right, i[1] is upper, [2] is transposed, [3] has ones on its diagonal. Tiles are columns of x (rows, if a is on the right).
@@ -8489,17 +8504,18 @@ static void nti_eval_triangular_solve(const nti_call *c, int phase, int64_t tile
     nti_linear_of(c)->solve(&s, worker);
 }
 
-// A round for each block column: its panel, then the other blocks of columns.
 static void nti_plan_lu(const nti_call *c, nti_plan *p) {
     int64_t n = nti_columns_of(&c->out), count = nti_matrices_of(&c->out);
     nti_plan_linear(c, p, count, nti_lu_room(n, nti_out_size(c)));
-    p->phases = 2, p->rounds = (int)nti_blocks(n), p->tiles[1] = n > NTI_BLOCK ? count * nti_blocks(n) : 0;
+    if (n <= NTI_WHOLE_FACTOR) return;
+    p->phases = 2, p->rounds = (int)nti_blocks(n), p->tiles[1] = count * nti_blocks(n);
 }
 
 static void nti_eval_lu(const nti_call *c, int phase, int64_t tile, void *worker) {
     int64_t blocks = nti_blocks(nti_columns_of(&c->out)), others = phase % 2;
     nti_factor f = nti_factor_of(c, others ? tile / blocks : tile);
-    nti_linear_of(c)->lu(&f, phase / 2, others ? tile % blocks : -1, worker);
+    if (f.n <= NTI_WHOLE_FACTOR) nti_lu_whole(nti_linear_of(c), &f, worker);
+    else nti_linear_of(c)->lu(&f, phase / 2, others ? tile % blocks : -1, worker);
 }
 
 // Operands a (for its derivative only), its factors, b; i[0] transposed.
@@ -13194,10 +13210,12 @@ static nt_tensor *nti_sample_linear(nt_tape *t, int op, nt_dtype dtype, int vari
         { 1, { 3 }, 1, 2, { NTI_LOOK_SPREAD, NTI_LOOK } },
         { 0, { 0 }, 3, 7, { NTI_LOOK, NTI_LOOK } },
         { 0, { 0 }, 150, 270, { NTI_LOOK, NTI_LOOK } },
+        { 0, { 0 }, 330, 3, { NTI_LOOK_SWAPPED, NTI_LOOK } },
         { 1, { 3 }, 70, 5, { NTI_LOOK, NTI_LOOK } },
     };
     nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
-    int entry = nti_sample_entry(variant, 10, 0, 2);
+    int entry = nti_sample_entry(variant, 10, 0, op == NTI_OP_CHOLESKY || op == NTI_OP_LU ? 3 : 2);
+    if (entry > 9 && op != NTI_OP_CHOLESKY && op != NTI_OP_LU) entry = entry == 10 ? 10 : 12; // in rounds only where there are some
     int64_t kind, i[4] = { 0, 0, 0, 0 };
     if (entry < 0 || !nti_is_float(dtype)) return NULL;
     nt_shape a = nt_shape_make((int)table[entry].lead, table[entry].batch), b = a;
