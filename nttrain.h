@@ -702,6 +702,23 @@ typedef struct nt_clock { double (*seconds)(void *user); void *user; } nt_clock;
 // begun to assign; nt_read of this program; nt_write and nt_bind of what it uses; nt_flush and nt_discard; and calls on this program
 // from its own hooks. A rewind past the program ends its run.
 NT_API nt_status nt_run_for(nt_program *program, double seconds, nt_clock clock);
+// Where a NaN or an infinity comes from: the first operation that makes a NaN out of none, or an infinity out of finite numbers; or an
+// input or variable that holds a NaN. (Infinities of inputs, variables and constants are taken as meant.)
+typedef struct nt_nonfinite {
+    const char *operation, *name; // "nt_log", "nt_input", "nt_variable"; name NULL: none
+    int instruction;              // -1: an input or variable
+    int64_t iteration;            // of the innermost loop; 0 outside of loops
+    nt_dtype dtype;
+    nt_shape shape;
+    int64_t index;                // of the element in row-major order
+    double value;
+    int operands;
+    nt_shape operand[4];          // shapes of the first operands
+} nt_nonfinite;
+// Runs the program once without its assignments (of an accumulating step the micro-batch) and looks at every result. NT_OK if all are
+// finite or meant; NT_NONFINITE with *found filled (may be NULL) and a message in nt_error; else as nt_run. Variables, counters and events
+// stay; outputs of the run before are gone. Gradients that are computed into variables (accumulators) are not looked at. Slow.
+NT_API nt_status nt_trace_nonfinite(nt_program *program, nt_nonfinite *found);
 // Output i: its number of bytes, its address in scratch (row-major, valid until the scratch is used again), a copy.
 NT_API size_t nt_output_bytes(const nt_program *program, int i);
 NT_API const void *nt_output(const nt_program *program, int i);
@@ -16181,6 +16198,10 @@ static void *nti_resolve(const nt_program *p, const nti_ref *r) {
     return (void *)(uintptr_t)(base ? base + r->offset : NULL);
 }
 
+static const char *nti_operation_name(const nti_instruction *n) { return n->op == NTI_OP_RESHAPE ? "copy" : nti_row_of(n->op)->name; }
+
+static void *nti_data(const nt_tensor *x) { return nti_n(x)->bound ? (void *)(uintptr_t)nti_n(x)->bound : nti_n(x)->storage; }
+
 // Programs in the middle of a run ----------------------------------------------------------------------------------------
 
 static nt_program *nti_update_of(const nt_program *p); // training: the program of the update, which runs as a part of p; else NULL
@@ -16411,6 +16432,111 @@ NT_API nt_status nt_run_for(nt_program *program, double seconds, nt_clock clock)
     return nti_run_slice(program, &s, "nt_run_for");
 }
 
+// Finding NaNs --------------------------------------------------------------------------------------------------------------
+
+typedef struct nti_odd { // the first NaN and the first infinity among the numbers of a view; -1: none
+    int64_t nan, infinity;
+    double value;        // of the infinity
+} nti_odd;
+
+static void nti_odd_numbers(const nti_view *v, nti_odd *odd) {
+    int64_t at[NT_MAX_RANK] = { 0 }, n = nti_dtypes[v->dtype].floating ? nti_view_size(v) : 0, offset = 0, size = nti_dtypes[v->dtype].size;
+    odd->nan = odd->infinity = -1, odd->value = 0;
+    for (int64_t k = 0; k < n && odd->nan < 0; k++) {
+        double x;
+        nti_cast(NT_F64, &x, (nt_dtype)v->dtype, (const char *)v->data + offset * size, 1);
+        if (x != x) odd->nan = k;
+        else if (x - x != 0 && odd->infinity < 0) odd->infinity = k, odd->value = x;
+        for (int a = v->rank - 1; a >= 0; a--) {
+            offset += v->stride[a];
+            if (++at[a] < v->shape[a]) break;
+            offset -= v->stride[a] * v->shape[a], at[a] = 0;
+        }
+    }
+}
+
+// What instruction n has made out of operands without a NaN, without anything odd; 1 if it is what is looked for.
+static int nti_odd_made(const nti_view *v, int had_nan, int had_infinity, nt_nonfinite *f) {
+    nti_odd odd;
+    nti_odd_numbers(v, &odd);
+    int nan = odd.nan >= 0 && !had_nan;
+    if (!nan && (odd.infinity < 0 || had_nan || had_infinity)) return 0;
+    f->index = nan ? odd.nan : odd.infinity, f->value = nan ? (double)NAN : odd.value;
+    f->dtype = (nt_dtype)v->dtype, f->shape = nt_shape_make(v->rank, v->shape);
+    return 1;
+}
+
+static int nti_trace_leaf(nti_node *n, nt_nonfinite *f) { // 1: it holds a NaN
+    int64_t stride[NT_MAX_RANK];
+    nti_view v = { nti_data(&n->pub), n->pub.shape, stride, (uint8_t)n->pub.dtype, (uint8_t)n->pub.rank };
+    nti_row_major(n->pub.rank, n->pub.shape, stride);
+    f->operation = nti_row_of(n->op)->name, f->name = n->pub.name, f->instruction = -1;
+    return v.data && nti_odd_made(&v, 0, 1, f);
+}
+
+// Runs the instruction at the cursor; 1: it makes something out of nothing.
+static int nti_trace_instruction(nt_program *p, nti_instruction *n, nt_nonfinite *f) {
+    int had_nan = 0, had_infinity = 0;
+    f->operands = n->call.inputs;
+    for (int k = 0; k < n->call.inputs; k++) {
+        nti_odd odd;
+        nti_odd_numbers(&n->call.in[k], &odd); // now: the result may take its place
+        had_nan |= odd.nan >= 0 && n->in[k].place != NTI_IN_CONSTANT, had_infinity |= odd.infinity >= 0 || odd.nan >= 0;
+        if (k < 4) f->operand[k] = nt_shape_make(n->call.in[k].rank, n->call.in[k].shape);
+    }
+    for (; p->at.phase < nti_plan_steps(&n->call.plan); p->at.phase++) nti_run_group(p, n, 0);
+    f->operation = nti_operation_name(n), f->name = n->op == NTI_OP_CHECK_FINITE ? n->name : n->label;
+    f->instruction = p->at.instruction, f->iteration = p->at.loops ? p->at.turn[p->at.loops - 1] : 0;
+    if (n->op == NTI_OP_CHECK_FINITE) had_nan = had_infinity = 0; // it says so of what is not meant to reach it
+    return nti_odd_made(&n->call.out, had_nan, had_infinity, f);
+}
+
+static nt_status nti_trace(nt_program *p, nt_nonfinite *f) {
+    for (int32_t k = 0; k < p->leaves; k++)
+        if (nti_trace_leaf(p->leaf[k], f)) return NT_NONFINITE;
+    nti_run_rewind(p);
+    while (p->at.instruction < p->instructions) {
+        nti_instruction *n = &p->instruction[p->at.instruction];
+        if (n->count) { nti_loop_begin(p); continue; }
+        if (!n->effect && nti_instruction_begin(p, n) && nti_trace_instruction(p, n, f)) return NT_NONFINITE;
+        if (p->failed && n->op != NTI_OP_CHECK_FINITE) return nti_data_failed(p);
+        nti_next_instruction(p);
+    }
+    return NT_OK;
+}
+
+static void nti_trace_message(nt_tape *t, const nt_nonfinite *f) {
+    nti_text o = { t->message, sizeof t->message, 0, 0 };
+    t->latest = NT_NONFINITE;
+    if (t->status != NT_OK) return;
+    t->status = NT_NONFINITE;
+    nti_format(&o, "nt_trace_nonfinite: %s", f->operation);
+    for (int k = 0; k < f->operands && k < 4; k++) nti_format(&o, "%s%S", k ? ", " : "(", &f->operand[k]);
+    if (f->operands) nti_put_string(&o, f->operands > 4 ? ", ...)" : ")");
+    nti_format(&o, " %s %g at element %lld of ", f->instruction < 0 ? "holds" : "makes", f->value, (long long)f->index);
+    if (f->name) nti_format(&o, "%s ", f->name);
+    nti_put_shape(&o, f->dtype, f->shape.rank, f->shape.size);
+    if (f->instruction >= 0) nti_format(&o, ", instruction %d", f->instruction);
+}
+
+NT_API nt_status nt_trace_nonfinite(nt_program *program, nt_nonfinite *found) {
+    nt_nonfinite none, *f = found ? found : &none;
+    memset(f, 0, sizeof *f);
+    if (!program) return NT_ERROR_ARGUMENT;
+    nt_status status = nti_run_free(program, "nt_trace_nonfinite");
+    if (status == NT_OK) status = nti_run_not_begun(program, "nt_trace_nonfinite");
+    if (status == NT_OK) status = nti_run_ready(program);
+    if (status != NT_OK) return status;
+    nti_run_begin(program);
+    program->inside = 1;
+    status = nti_trace(program, f);
+    program->inside = program->ran = 0;
+    nti_run_end(program);
+    if (status == NT_NONFINITE) nti_trace_message(program->tape, f);
+    else memset(f, 0, sizeof *f);
+    return status;
+}
+
 NT_API size_t nt_output_bytes(const nt_program *p, int i) { return p && i >= 0 && i < p->outputs ? p->output[i].bytes : 0; }
 
 static nt_status nti_output_valid(const nt_program *p, const char *name, int i) {
@@ -16474,8 +16600,6 @@ NT_API nt_status nt_bind(nt_tensor *input, const void *data) {
     if (!data && !n->storage) n->written = 0;
     return NT_OK;
 }
-
-static void *nti_data(const nt_tensor *x) { return nti_n(x)->bound ? (void *)(uintptr_t)nti_n(x)->bound : nti_n(x)->storage; }
 
 NT_API void *nt_data(const nt_tensor *x) {
     if (!x || nti_n(x)->dead || nti_n(x)->op > NTI_OP_VARIABLE) return NULL;
@@ -16591,7 +16715,7 @@ static int nti_box_of(const nt_program *p, int32_t number, nti_box *b) {
     const nti_instruction *n = &p->instruction[number / 2];
     const nti_plan *plan = &n->call.plan;
     int workers = p->tape->desc.parallel.max_workers > 1 ? p->tape->desc.parallel.max_workers : 1;
-    b->operation = n->op == NTI_OP_RESHAPE ? "copy" : nti_row_of(n->op)->name, b->name = n->label, b->born = number / 2;
+    b->operation = nti_operation_name(n), b->name = n->label, b->born = number / 2;
     if (number % 2) {
         b->view = NULL, b->offset = n->shared, b->dies = b->born + 1, b->kind = NTI_BOX_WORK;
         b->bytes = nti_round_up(plan->shared, NTI_ALIGN) + (size_t)workers * nti_round_up(plan->worker, NTI_ALIGN);

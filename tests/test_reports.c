@@ -416,11 +416,121 @@ static void test_random_plans(void) {
     tap_ok(wrong == 0, "300 random programs tell their plans");
 }
 
+// ---------------------------------------------------------------------------------------------------------------------
+// The first operation that makes a NaN
+// ---------------------------------------------------------------------------------------------------------------------
+static int found(nt_tape *t, nt_program *p, const char *operation, const char *name, int64_t index, int nan) {
+    nt_nonfinite f;
+    nt_status status = nt_trace_nonfinite(p, &f);
+    int ok = status == NT_NONFINITE && f.operation && !strcmp(f.operation, operation) && (name ? f.name && !strcmp(f.name, name) : !f.name) && f.index == index &&
+             (nan ? f.value != f.value : f.value - f.value != 0 && f.value == f.value) && nt_error(t) && strstr(nt_error(t), operation);
+    if (!ok) tap_note("%s: %s %s, element %lld, %g", nt_status_name(status), f.operation ? f.operation : "none", f.name ? f.name : "", (long long)f.index, f.value);
+    if (nt_error(t)) tap_note("%s", nt_error(t));
+    nt_error_clear(t);
+    return ok;
+}
+
+static void test_nonfinite(void) {
+    nt_tape *t = nt_tape_open(NULL);
+    float numbers[6] = { 1, 2, 3, 4, 5, 6 }, mask[6] = { 0, 0, -INFINITY, 0, -INFINITY, 0 };
+    nt_tensor *x = nt_name(nt_input(t, NT_F32, NT_SHAPE(2, 3)), "x"), *w = nt_name(nt_variable(t, NT_F32, NT_SHAPE(2, 3), numbers), "w");
+    nt_tensor *far = nt_exp(nt_exp(x)), *log = nt_name(nt_log(nt_sub(x, w)), "distance");
+    nt_program *p = nt_compile(nt_sum(nt_mul(far, w)), NULL), *q = nt_compile(nt_sum(nt_sqrt(nt_scale(log, 2))), NULL);
+    nt_program *masked = nt_compile(nt_sum(nt_softmax(nt_add(x, nt_constant(t, NT_F32, NT_SHAPE(2, 3), mask)), 1)), NULL);
+    nt_program *difference = nt_compile(nt_sub(nt_add(x, nt_constant(t, NT_F32, NT_SHAPE(2, 3), mask)), nt_constant(t, NT_F32, NT_SHAPE(2, 3), mask)), NULL);
+    tap_ok(nt_trace_nonfinite(p, NULL) == NT_ERROR_STATE, "an input without data");
+    nt_error_clear(t);
+    nt_write(x, numbers);
+    nt_nonfinite f;
+    tap_ok(nt_trace_nonfinite(masked, &f) == NT_OK && !f.operation && !nt_error(t), "infinities that are meant are passed over");
+    tap_ok(found(t, difference, "nt_sub", NULL, 2, 1), "not the NaN that comes of them");
+    tap_ok(found(t, p, "nt_exp", NULL, 4, 0), "an overflow: exp(exp(5))");
+    tap_ok(found(t, q, "nt_log", "distance", 0, 0), "log(0) by its name");
+    numbers[3] = 0; // x - w = -4
+    nt_write(x, numbers);
+    tap_ok(found(t, q, "nt_log", "distance", 3, 1), "a NaN before the infinity");
+    numbers[1] = NAN;
+    nt_write(x, numbers);
+    tap_ok(found(t, q, "nt_input", "x", 1, 1), "an input that holds a NaN");
+    numbers[1] = 1;
+    nt_write(x, numbers);
+    tap_ok(nt_trace_nonfinite(nt_compile(nt_cast(nt_add(x, w), NT_I32), NULL), &f) == NT_OK, "integers have none");
+    ((float *)nt_data(w))[5] = NAN;
+    tap_ok(found(t, p, "nt_variable", "w", 5, 1), "a variable that holds one");
+    tap_ok(nt_trace_nonfinite(NULL, &f) == NT_ERROR_ARGUMENT, "no program");
+    // the last axis of the operand is not the last of the result; a NaN in the third iteration
+    float zero[4] = { 1, 1, 0, 1 };
+    nt_tensor *z = nt_variable(t, NT_F32, NT_SHAPE(4), zero);
+    nt_map *m = nt_map_begin(t, 4, NULL);
+    nt_tensor *s = nt_map_sum(m, nt_div(nt_sub(nt_map_slice(m, z), nt_full_like(nt_map_slice(m, z), 0)), nt_map_slice(m, z)));
+    nt_map_end(m);
+    nt_program *loop = nt_compile(s, NULL);
+    nt_status status = nt_trace_nonfinite(loop, &f);
+    tap_ok(status == NT_NONFINITE && !strcmp(f.operation, "nt_div") && f.iteration == 2 && f.operands == 2, "in an iteration of a loop: %s, %lld", f.operation ? f.operation : "none", (long long)f.iteration);
+    nt_error_clear(t);
+    nt_tape_close(t);
+}
+
+static void *heap_allocate(void *user, size_t bytes, size_t alignment) {
+    void *p = NULL;
+    return *(int *)user || posix_memalign(&p, alignment < sizeof p ? sizeof p : alignment, bytes) ? NULL : p;
+}
+static void heap_release(void *user, void *p, size_t bytes) { (void)user, (void)bytes, free(p); }
+
+static void test_nonfinite_steps(int window) { // nothing is changed by looking
+    int closed = 0;
+    nt_tape_desc d;
+    memset(&d, 0, sizeof d);
+    d.allocator.user = &closed, d.allocator.allocate = heap_allocate, d.allocator.release = heap_release;
+    nt_tape *t[2];
+    nt_program *step[2];
+    nt_tensor *x[2];
+    nt_layer *net[2];
+    float data[4 * 6], out;
+    for (int k = 0; k < 2; k++) {
+        t[k] = nt_tape_open(&d);
+        x[k] = nt_input(t[k], NT_F32, NT_SHAPE(4, 6));
+        net[k] = NT_SERIAL(t[k], nt_dense_layer(t[k], 5, NULL), nt_dropout_layer(t[k], 0.5), nt_dense_layer(t[k], 3, NULL));
+        nt_init(net[k], nt_key(3), x[k]);
+        nt_apply_desc train;
+        memset(&train, 0, sizeof train);
+        train.train = 1, train.key = nt_key(8);
+        nt_optimizer *o = nt_adam(t[k], NULL);
+        step[k] = nt_compile_step(nt_mean(nt_square(nt_log(nt_square(nt_apply(net[k], x[k], &train))))), window ? nt_multi_steps(o, window) : o, NULL);
+    }
+    int same = 1, looked = 0;
+    for (int run = 0; run < 6; run++) {
+        for (int k = 0; k < 24; k++) data[k] = (float)((k * 7 + run * 5) % 11) - 5.25f;
+        for (int k = 0; run == 4 && k < 24; k++) data[k] *= 1e30f; // its square overflows
+        for (int k = 0; k < 2; k++) nt_write(x[k], data);
+        closed = 1;
+        nt_memory_use before = nt_memory(t[0]), after;
+        nt_status status = nt_trace_nonfinite(step[0], NULL);
+        after = nt_memory(t[0]);
+        closed = 0;
+        looked += status == (run == 4 ? NT_NONFINITE : NT_OK) && !memcmp(&before, &after, sizeof before) && nt_read(step[0], 0, &out) == NT_ERROR_STATE;
+        nt_error_clear(t[0]);
+        same &= nt_run(step[0]) == nt_run(step[1]);
+        nt_params a = nt_parameters(net[0]), b = nt_parameters(net[1]);
+        for (int k = 0; k < a.count; k++) same &= !memcmp(nt_data(a.items[k]), nt_data(b.items[k]), nt_bytes(a.items[k]));
+        same &= nt_event(step[0]) == nt_event(step[1]) && nt_micro_step(step[0]) == nt_micro_step(step[1]) && nt_skipped(step[0]) == nt_skipped(step[1]);
+    }
+    tap_ok(looked == 6, "%s: looking before each run finds the one that has no finite loss, and allocates nothing (%d of 6)", window ? "windows" : "an update a run", looked);
+    tap_ok(same, "training goes on as if nobody had looked");
+    nt_clock none = { NULL, NULL };
+    nt_run_for(step[0], 0, none);
+    tap_ok(nt_trace_nonfinite(step[0], NULL) == NT_BUSY, "in the middle of a run it is busy");
+    for (int k = 0; k < 2; k++) nt_tape_close(t[k]);
+}
+
 int main(void) {
     test_steps(0);
     test_steps(3);
     test_shapes_of_text();
     test_loops();
     test_random_plans();
+    test_nonfinite();
+    test_nonfinite_steps(0);
+    test_nonfinite_steps(2);
     return tap_end();
 }
