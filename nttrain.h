@@ -9733,20 +9733,21 @@ static int nti_einsum_parse(nti_einsum *e, nt_params operands, nti_term *term) {
 }
 
 NT_API nt_tensor *nt_einsum(const char *equation, nt_params operands) {
-    nti_einsum e;
     if (!equation || !nti_parts(operands)) return NULL;
-    e.t = operands.items[0]->tape, e.equation = equation, e.result[0] = 0;
     for (int k = 0; k < operands.count; k++)
         if (!nti_alive(operands.items[k])) return NULL;
-    nti_term *term = (nti_term *)nti_low(e.t, (size_t)operands.count * sizeof *term);
-    if (!term) return nti_record_memory(e.t, NTI_OP_MATMUL);
-    if (!nti_einsum_parse(&e, operands, term)) return NULL;
-    nti_term_reduce(&e, &term[0], "");
+    nt_tape *t = operands.items[0]->tape;
+    nti_einsum *e = (nti_einsum *)nti_low(t, sizeof *e); // too large for a stack
+    nti_term *term = e ? (nti_term *)nti_low(t, (size_t)operands.count * sizeof *term) : NULL;
+    if (!term) return nti_record_memory(t, NTI_OP_MATMUL);
+    e->t = t, e->equation = equation, e->result[0] = 0;
+    if (!nti_einsum_parse(e, operands, term)) return NULL;
+    nti_term_reduce(e, &term[0], "");
     for (int k = 1; k < operands.count; k++) {
-        nti_term_reduce(&e, &term[k], term[0].label);
-        if (!term[0].x || !term[k].x || !nti_term_multiply(&e, &term[0], &term[k])) return NULL;
+        nti_term_reduce(e, &term[k], term[0].label);
+        if (!term[0].x || !term[k].x || !nti_term_multiply(e, &term[0], &term[k])) return NULL;
     }
-    nti_term_order(&term[0], e.result);
+    nti_term_order(&term[0], e->result);
     return term[0].x;
 }
 
@@ -10709,6 +10710,10 @@ NT_API nt_tensor *nt_one_hot(nt_tensor *indices, int64_t n, nt_dtype dtype) {
     if (!nti_alive(indices)) return NULL;
     nt_shape shape = nt_shape_make(1, &n);
     if (!nti_shape_argument(indices->tape, "nt_one_hot", dtype, &shape)) return NULL;
+    if (indices->dtype != NT_I32 && indices->dtype != NT_U32) {
+        nti_sticky(indices->tape, NT_ERROR_DTYPE, "nt_one_hot(%v): indices are i32 or u32", indices);
+        return NULL;
+    }
     return nt_cast(nt_equal(nt_expand_dims(indices, NT_LAST), nt_iota(indices->tape, indices->dtype, shape, 0)), dtype);
 }
 
