@@ -558,7 +558,8 @@ NT_API nt_tensor *nt_assign(nt_tensor *variable, nt_tensor *value);
 // >>random
 // ---------------------------------------------------------------------------------------------------------------------
 // Random numbers are pure functions of a key and an index, bit for bit JAX's (threefry 2x32, partitionable). Keys are small
-// values on the host, u32[2] tensors on the tape.
+// values on the host, u32[2] tensors on the tape. Several keys, u32[..., 2], give a result with those axes in front: for each
+// key what it gives alone.
 // ---------------------------------------------------------------------------------------------------------------------
 typedef struct nt_key_value { uint32_t word[2]; } nt_key_value; // the high word first, as JAX prints keys
 // {high word, low word}: JAX with its 32-bit integers reduces a seed to 32 bits first, so pass a seed below 2^32 for its keys.
@@ -571,7 +572,7 @@ NT_API nt_key_value nt_key_flax(nt_key_value key, const char *path, uint32_t cou
 NT_API nt_tensor *nt_key_tensor(nt_tape *t, nt_key_value key);
 // In a training step another key for every micro-batch: fold_in(fold_in(key, update), micro-batch in the window). Elsewhere the key itself.
 NT_API nt_tensor *nt_step_key(nt_tape *t, nt_key_value key);
-NT_API nt_tensor *nt_fold_in(nt_tensor *key, nt_tensor *number);  // number: i32 or u32 scalar
+NT_API nt_tensor *nt_fold_in(nt_tensor *key, nt_tensor *number);  // number: i32 or u32, a scalar or one for each key
 NT_API nt_tensor *nt_split(nt_tensor *key, nt_shape shape);       // u32, shape + (2,)
 NT_API nt_tensor *nt_random_bits(nt_tensor *key, nt_dtype dtype, nt_shape shape); // u8, u16, u32 or u64
 NT_API nt_tensor *nt_uniform(nt_tensor *key, nt_dtype dtype, nt_shape shape, double low, double high); // [low, high), f32 or f64
@@ -643,6 +644,19 @@ NT_API nt_params nt_linearize_many(nt_params outputs, nt_params params, nt_param
 // square or the cube of the degree, as the operations are. Where y has a kink it is the polynomial of the piece that params0 lie in.
 NT_API nt_tensor *nt_taylor(nt_tensor *y, nt_params params, nt_params params0, int degree);
 NT_API nt_params nt_taylor_many(nt_params outputs, nt_params params, nt_params params0, int degree); // count 0 on an error
+
+// The outputs for a batch: batched[k] has the dtype and shape of inputs[k] behind one batch axis, of the same size for all, and so have
+// the results; element b of them is what the outputs are for element b of the batches, random numbers included. What does not depend on
+// the inputs is recorded once, or repeated where it is an output. An operation that cannot be batched is an error that names it.
+NT_API nt_params nt_vmap(nt_params outputs, nt_params inputs, nt_params batched); // count 0 on an error
+
+typedef enum nt_jacobian_by { NT_BY_AUTO, NT_BY_ROWS, NT_BY_COLUMNS } nt_jacobian_by; // the smaller number of passes; nt_vjp; nt_jvp
+typedef struct nt_jacobian_desc {
+    nt_jacobian_by by;
+    int64_t chunk; // rows or columns taken together, through nt_vmap; the next come after them: less memory. 0: all
+} nt_jacobian_desc;
+// dy/dx, all of it: the shape of y, then that of x; at most 8 axes. f32 or f64.
+NT_API nt_tensor *nt_jacobian(nt_tensor *y, nt_tensor *x, const nt_jacobian_desc *desc);
 
 // Loops. A body is recorded once, between nt_map_begin and nt_map_end, and run `count` times, one chunk after the other: memory does
 // not depend on the count. What depends on the index is the body's; what does not is computed once, before the loop. Results of
@@ -8918,7 +8932,7 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
 #define NTI_COMPARE(X, ID, name, map) NTI_MAP_ROW(X, ID, "nt_" #name, 2, NTI_STRIDED | NTI_INTEGER | NTI_NO_GRADIENT, 0, map, -2, 2, nti_infer_compare, NULL, NULL, NULL, NULL)
 #define NTI_LOGICAL(X, ID, name, inputs, map) NTI_MAP_ROW(X, ID, "nt_" #name, inputs, NTI_CONSTANT_MAP, 0, map, 0, 1, nti_infer_logical, NULL, NULL, NULL, NULL)
 #define NTI_REDUCE(X, ID, name, flags, linear, jvp, vjp, decompose) \
-    X(ID, name, 1, NTI_STRIDED | (flags), linear, -1, -2, 2, nti_infer_reduce, NULL, nti_plan_reduce, nti_eval_reduce, nti_cost_reduce, NULL, jvp, vjp, NULL, decompose, nti_sample_reduce)
+    X(ID, name, 1, NTI_STRIDED | (flags), linear, -1, -2, 2, nti_infer_reduce, NULL, nti_plan_reduce, nti_eval_reduce, nti_cost_reduce, NULL, jvp, vjp, nti_vmap_reduce, decompose, nti_sample_reduce)
 #define NTI_SEE(X, ID, name, flags, view, infer, jvp, vjp, vmap, sample) /* a view; copied where strides cannot say it */ \
     X(ID, name, 1, NTI_VIEW | NTI_STRIDED | NTI_INTEGER | NTI_CHEAP | (flags), 1, -1, -2, 2, infer, view, nti_plan_copy, nti_eval_copy, NULL, NULL, jvp, vjp, vmap, NULL, sample)
 #define NTI_CUMULATE(X, ID, name, flags, linear, plan, eval, jvp, vjp) \
@@ -9004,7 +9018,7 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
     NTI_U(X, CLAMP, clamp, NTI_FI, CLAMP, -2, 2) \
     NTI_MAP_ROW(X, IS_FINITE, "nt_is_finite", 1, NTI_STRIDED | NTI_NO_GRADIENT, 0, IS_FINITE, -2, 2, nti_infer_compare, NULL, NULL, NULL, NULL) \
     NTI_MAP_ROW(X, IS_NAN, "nt_is_nan", 1, NTI_STRIDED | NTI_NO_GRADIENT, 0, IS_NAN, -2, 2, nti_infer_compare, NULL, NULL, NULL, NULL) \
-    X(CAST, "nt_cast", 1, NTI_INTEGER, 1, -1, -2, 2, nti_infer_cast, NULL, nti_plan_cast, nti_eval_cast, NULL, NULL, nti_jvp_cast, nti_vjp_cast, NULL, NULL, nti_sample_cast) \
+    X(CAST, "nt_cast", 1, NTI_INTEGER, 1, -1, -2, 2, nti_infer_cast, NULL, nti_plan_cast, nti_eval_cast, NULL, NULL, nti_jvp_cast, nti_vjp_cast, nti_vmap_same, NULL, nti_sample_cast) \
     NTI_MAP_ROW(X, ADD, "nt_add", 2, NTI_FI | NTI_JOINT, 3, ADD, -2, 2, nti_infer_map, NULL, nti_jvp_add, nti_vjp_same, NULL) \
     NTI_MAP_ROW(X, SUB, "nt_sub", 2, NTI_FI | NTI_JOINT, 3, SUB, -2, 2, nti_infer_map, NULL, nti_jvp_sub, nti_vjp_sub, NULL) \
     NTI_MAP_ROW(X, MUL, "nt_mul", 2, NTI_FI, 3, MUL, -2, 2, nti_infer_map, NULL, nti_jvp_linear, nti_vjp_mul, NULL) \
@@ -9030,22 +9044,22 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
     NTI_LOGICAL(X, LOGICAL_XOR, logical_xor, 2, LOGICAL_XOR) \
     NTI_MAP_ROW(X, SELECT, "nt_select", 3, NTI_FI | NTI_JOINT, 6, SELECT, -2, 2, nti_infer_select, NULL, nti_jvp_select, nti_vjp_select, NULL) \
     X(MATMUL, "nt_matmul", 2, NTI_STRIDED | NTI_ACCUMULATES | NTI_INTEGER, 3, -1, -2, 2, nti_infer_matmul, NULL, nti_plan_matmul, nti_eval_matmul, \
-      nti_cost_matmul, NULL, nti_jvp_linear, nti_vjp_matmul, NULL, NULL, nti_sample_matmul) \
-    X(CONV, "nt_conv", 2, 0, 3, -1, -2, 2, nti_infer_conv, NULL, nti_plan_conv, nti_eval_conv, nti_cost_conv, NULL, nti_jvp_linear, nti_vjp_conv, NULL, NULL, nti_sample_conv) \
+      nti_cost_matmul, NULL, nti_jvp_linear, nti_vjp_matmul, nti_vmap_matmul, NULL, nti_sample_matmul) \
+    X(CONV, "nt_conv", 2, 0, 3, -1, -2, 2, nti_infer_conv, NULL, nti_plan_conv, nti_eval_conv, nti_cost_conv, NULL, nti_jvp_linear, nti_vjp_conv, nti_vmap_conv, NULL, nti_sample_conv) \
     X(CONV_INPUT, "nt_conv_transpose_input", 2, 0, 3, -1, -2, 2, nti_infer_conv_input, NULL, nti_plan_conv_input, nti_eval_conv_input, nti_cost_conv, \
-      NULL, nti_jvp_linear, nti_vjp_conv_input, NULL, NULL, nti_sample_conv) \
+      NULL, nti_jvp_linear, nti_vjp_conv_input, nti_vmap_conv, NULL, nti_sample_conv) \
     X(CONV_FILTER, "nt_conv_transpose_kernel", 2, NTI_ACCUMULATES, 3, -1, -2, 2, nti_infer_conv_filter, NULL, nti_plan_conv_filter, \
-      nti_eval_conv_filter, nti_cost_conv, NULL, nti_jvp_linear, nti_vjp_conv_filter, NULL, NULL, nti_sample_conv) \
+      nti_eval_conv_filter, nti_cost_conv, NULL, nti_jvp_linear, nti_vjp_conv_filter, nti_vmap_conv, NULL, nti_sample_conv) \
     X(MAX_POOL, "nt_max_pool", 1, 0, 0, -1, -2, 2, nti_infer_pool, NULL, nti_plan_pool, nti_eval_pool, nti_cost_pool, NULL, nti_jvp_max_pool, \
-      nti_vjp_max_pool, NULL, NULL, nti_sample_pool) \
+      nti_vjp_max_pool, nti_vmap_pool, NULL, nti_sample_pool) \
     X(MAX_POOL_GRAD, "nt_max_pool derivative", 2, 0, 2, -1, -2, 2, nti_infer_pool_grad, NULL, nti_plan_max_pool_grad, nti_eval_max_pool_grad, \
-      nti_cost_pool, NULL, nti_jvp_linear, nti_vjp_max_pool_grad, NULL, NULL, nti_sample_pool) \
+      nti_cost_pool, NULL, nti_jvp_linear, nti_vjp_max_pool_grad, nti_vmap_pool, NULL, nti_sample_pool) \
     X(MAX_POOL_JVP, "nt_max_pool derivative", 2, 0, 2, -1, -2, 2, nti_infer_pool_jvp, NULL, nti_plan_max_pool_jvp, nti_eval_max_pool_jvp, nti_cost_pool, \
-      NULL, nti_jvp_linear, nti_vjp_max_pool_jvp, NULL, NULL, nti_sample_pool) \
+      NULL, nti_jvp_linear, nti_vjp_max_pool_jvp, nti_vmap_pool, NULL, nti_sample_pool) \
     X(SUM_POOL, "nt_sum_pool", 1, 0, 1, -1, -2, 2, nti_infer_pool, NULL, nti_plan_pool, nti_eval_pool, nti_cost_pool, NULL, nti_jvp_linear, \
-      nti_vjp_sum_pool, NULL, NULL, nti_sample_pool) \
+      nti_vjp_sum_pool, nti_vmap_pool, NULL, nti_sample_pool) \
     X(SUM_POOL_GRAD, "nt_sum_pool derivative", 1, 0, 1, -1, -2, 2, nti_infer_pool_grad, NULL, nti_plan_sum_pool_grad, nti_eval_sum_pool_grad, \
-      nti_cost_pool, NULL, nti_jvp_linear, nti_vjp_sum_pool_grad, NULL, NULL, nti_sample_pool) \
+      nti_cost_pool, NULL, nti_jvp_linear, nti_vjp_sum_pool_grad, nti_vmap_pool, NULL, nti_sample_pool) \
     NTI_REDUCE(X, SUM, "nt_sum", NTI_ACCUMULATES | NTI_INTEGER, 1, nti_jvp_linear, nti_vjp_sum, NULL) \
     NTI_REDUCE(X, PROD, "nt_prod", NTI_INTEGER, 0, NULL, NULL, nti_decompose_prod) \
     NTI_REDUCE(X, MAX, "nt_max", NTI_INTEGER, 0, nti_jvp_extreme, nti_vjp_extreme, NULL) \
@@ -9054,24 +9068,24 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
     NTI_REDUCE(X, ALL, "nt_all", NTI_BOOLEAN | NTI_NO_GRADIENT, 0, NULL, NULL, NULL) \
     NTI_REDUCE(X, ARGMAX, "nt_argmax", NTI_INTEGER | NTI_NO_GRADIENT, 0, NULL, NULL, NULL) \
     NTI_REDUCE(X, ARGMIN, "nt_argmin", NTI_INTEGER | NTI_NO_GRADIENT, 0, NULL, NULL, NULL) \
-    NTI_SEE(X, RESHAPE, "nt_reshape", 0, nti_view_reshape, nti_infer_reshape, nti_jvp_linear, nti_vjp_reshape, NULL, nti_sample_reshape) \
-    NTI_SEE(X, TRANSPOSE, "nt_transpose", 0, nti_view_transpose, nti_infer_transpose, nti_jvp_linear, nti_vjp_transpose, NULL, nti_sample_transpose) \
-    NTI_SEE(X, BROADCAST, "nt_broadcast", 0, nti_view_broadcast, nti_infer_broadcast, nti_jvp_linear, nti_vjp_broadcast, NULL, nti_sample_broadcast) \
-    NTI_SEE(X, SLICE, "nt_slice", 0, nti_view_slice, nti_infer_slice, nti_jvp_linear, nti_vjp_slice, NULL, nti_sample_slice) \
+    NTI_SEE(X, RESHAPE, "nt_reshape", 0, nti_view_reshape, nti_infer_reshape, nti_jvp_linear, nti_vjp_reshape, nti_vmap_reshape, nti_sample_reshape) \
+    NTI_SEE(X, TRANSPOSE, "nt_transpose", 0, nti_view_transpose, nti_infer_transpose, nti_jvp_linear, nti_vjp_transpose, nti_vmap_transpose, nti_sample_transpose) \
+    NTI_SEE(X, BROADCAST, "nt_broadcast", 0, nti_view_broadcast, nti_infer_broadcast, nti_jvp_linear, nti_vjp_broadcast, nti_vmap_broadcast, nti_sample_broadcast) \
+    NTI_SEE(X, SLICE, "nt_slice", 0, nti_view_slice, nti_infer_slice, nti_jvp_linear, nti_vjp_slice, nti_vmap_slice, nti_sample_slice) \
     NTI_SEE(X, FLIP, "nt_flip", 0, nti_view_flip, nti_infer_flip, nti_jvp_linear, nti_vjp_flip, nti_vmap_flip, nti_sample_flip) \
-    NTI_SEE(X, STOP_GRADIENT, "nt_stop_gradient", NTI_NO_GRADIENT, nti_view_same, nti_infer_same, NULL, NULL, NULL, nti_sample_view) \
+    NTI_SEE(X, STOP_GRADIENT, "nt_stop_gradient", NTI_NO_GRADIENT, nti_view_same, nti_infer_same, NULL, NULL, nti_vmap_same, nti_sample_view) \
     X(CHECK_INDEX, "nt_check_index", 1, NTI_VIEW | NTI_STRIDED | NTI_CHECKS | NTI_INTEGER | NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_check, \
-      nti_view_same, nti_plan_check_index, nti_eval_check_index, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_check_index) \
+      nti_view_same, nti_plan_check_index, nti_eval_check_index, NULL, NULL, NULL, NULL, nti_vmap_same, NULL, nti_sample_check_index) \
     X(CHECK_FINITE, "loss", 1, NTI_VIEW | NTI_CHECKS | NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_check, nti_view_same, \
-      nti_plan_check_finite, nti_eval_check_finite, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_view) \
+      nti_plan_check_finite, nti_eval_check_finite, NULL, NULL, NULL, NULL, nti_vmap_same, NULL, nti_sample_view) \
     X(PAD, "nt_pad", 1, NTI_STRIDED | NTI_INTEGER | NTI_CHEAP, 1, -1, -2, 2, nti_infer_pad, NULL, nti_plan_pad, nti_eval_pad, NULL, NULL, nti_jvp_pad, \
-      nti_vjp_pad, NULL, NULL, nti_sample_pad) \
+      nti_vjp_pad, nti_vmap_pad, NULL, nti_sample_pad) \
     X(CONCAT, "nt_concat", -1, NTI_STRIDED | NTI_INTEGER | NTI_JOINT | NTI_CHEAP, 0xffffffffu, -1, -2, 2, nti_infer_concat, NULL, nti_plan_concat, \
-      nti_eval_concat, NULL, NULL, nti_jvp_joint, nti_vjp_concat, NULL, NULL, nti_sample_concat) \
+      nti_eval_concat, NULL, NULL, nti_jvp_joint, nti_vjp_concat, nti_vmap_concat, NULL, nti_sample_concat) \
     X(GATHER, "nt_gather", 2, NTI_CHEAP, 1, -1, -2, 2, nti_infer_gather, NULL, nti_plan_gather, nti_eval_gather, NULL, NULL, nti_jvp_linear, \
-      nti_vjp_gather, NULL, NULL, nti_sample_gather) \
+      nti_vjp_gather, nti_vmap_gather, NULL, nti_sample_gather) \
     X(SCATTER_ADD, "nt_scatter_add", 3, NTI_JOINT | NTI_IN_PLACE_FIRST, 5, -1, -2, 2, nti_infer_scatter_add, NULL, nti_plan_scatter_add, \
-      nti_eval_scatter_add, NULL, NULL, nti_jvp_joint, nti_vjp_scatter_add, NULL, NULL, nti_sample_gather) \
+      nti_eval_scatter_add, NULL, NULL, nti_jvp_joint, nti_vjp_scatter_add, nti_vmap_scatter_add, NULL, nti_sample_gather) \
     X(TAKE_ALONG, "nt_take_along_axis", 2, NTI_INTEGER | NTI_CHEAP, 1, -1, -2, 2, nti_infer_take_along, NULL, nti_plan_take_along, nti_eval_take_along, \
       NULL, NULL, nti_jvp_linear, nti_vjp_take_along, nti_vmap_axis, NULL, nti_sample_along) \
     X(SCATTER_ALONG, "nt_take_along_axis derivative", 3, NTI_JOINT | NTI_IN_PLACE_FIRST | NTI_INTEGER, 5, -1, -2, 2, nti_infer_scatter_along, NULL, \
@@ -9089,25 +9103,25 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
     X(ARGSORT, "nt_argsort", 1, NTI_INTEGER | NTI_BOOLEAN | NTI_NO_GRADIENT, 0, -1, -2, 2, nti_infer_argsort, NULL, nti_plan_argsort, nti_eval_argsort, \
       nti_cost_argsort, NULL, NULL, NULL, nti_vmap_axis, NULL, nti_sample_argsort) \
     X(SOFTMAX, "nt_softmax", 1, NTI_IN_PLACE, 0, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_softmax, nti_eval_softmax, nti_cost_exp, NULL, \
-      nti_jvp_softmax, nti_vjp_softmax, NULL, nti_decompose_softmax, nti_sample_softmax) \
+      nti_jvp_softmax, nti_vjp_softmax, nti_vmap_same, nti_decompose_softmax, nti_sample_softmax) \
     X(SOFTMAX_GRAD, "nt_softmax derivative", 2, 0, 2, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_softmax_grad, nti_eval_softmax_grad, nti_cost_exp, \
-      NULL, nti_jvp_partly, nti_vjp_softmax_grad, NULL, nti_decompose_softmax_grad, nti_sample_softmax) \
+      NULL, nti_jvp_partly, nti_vjp_softmax_grad, nti_vmap_map, nti_decompose_softmax_grad, nti_sample_softmax) \
     X(LOG_SOFTMAX, "nt_log_softmax", 1, NTI_IN_PLACE, 0, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_softmax, nti_eval_softmax, nti_cost_exp, NULL, \
-      nti_jvp_log_softmax, nti_vjp_log_softmax, NULL, nti_decompose_log_softmax, nti_sample_softmax) \
+      nti_jvp_log_softmax, nti_vjp_log_softmax, nti_vmap_same, nti_decompose_log_softmax, nti_sample_softmax) \
     X(LOG_SOFTMAX_GRAD, "nt_log_softmax derivative", 2, 0, 2, -1, -2, 2, nti_infer_softmax, NULL, nti_plan_log_softmax_grad, \
-      nti_eval_log_softmax_grad, nti_cost_exp, NULL, nti_jvp_partly, nti_vjp_log_softmax_grad, NULL, nti_decompose_log_softmax_grad, nti_sample_softmax) \
+      nti_eval_log_softmax_grad, nti_cost_exp, NULL, nti_jvp_partly, nti_vjp_log_softmax_grad, nti_vmap_map, nti_decompose_log_softmax_grad, nti_sample_softmax) \
     X(CROSS_ENTROPY, "nt_cross_entropy", 2, 0, 0, -1, -2, 2, nti_infer_cross_entropy, NULL, nti_plan_cross_entropy, nti_eval_cross_entropy, \
-      nti_cost_exp, NULL, nti_jvp_cross_entropy, nti_vjp_cross_entropy, NULL, nti_decompose_cross_entropy, nti_sample_cross_entropy) \
+      nti_cost_exp, NULL, nti_jvp_cross_entropy, nti_vjp_cross_entropy, nti_vmap_map, nti_decompose_cross_entropy, nti_sample_cross_entropy) \
     X(CROSS_ENTROPY_GRAD, "nt_cross_entropy derivative", 3, 0, 4, -1, -2, 2, nti_infer_cross_entropy, NULL, nti_plan_cross_entropy_grad, \
-      nti_eval_cross_entropy_grad, nti_cost_exp, NULL, nti_jvp_partly, nti_vjp_cross_entropy_grad, NULL, nti_decompose_cross_entropy_grad, nti_sample_cross_entropy) \
+      nti_eval_cross_entropy_grad, nti_cost_exp, NULL, nti_jvp_partly, nti_vjp_cross_entropy_grad, nti_vmap_map, nti_decompose_cross_entropy_grad, nti_sample_cross_entropy) \
     X(CROSS_ENTROPY_JVP, "nt_cross_entropy derivative", 3, 0, 4, -1, -2, 2, nti_infer_cross_entropy, NULL, nti_plan_cross_entropy_jvp, \
-      nti_eval_cross_entropy_jvp, nti_cost_exp, NULL, nti_jvp_partly, nti_vjp_cross_entropy_jvp, NULL, nti_decompose_cross_entropy_jvp, nti_sample_cross_entropy) \
+      nti_eval_cross_entropy_jvp, nti_cost_exp, NULL, nti_jvp_partly, nti_vjp_cross_entropy_jvp, nti_vmap_map, nti_decompose_cross_entropy_jvp, nti_sample_cross_entropy) \
     X(NORM_STATS, "nt_layer_norm statistics", 1, NTI_NO_GRADIENT, 0, -1, -2, 2, nti_infer_norm_stats, NULL, nti_plan_norm_stats, nti_eval_norm_stats, \
-      NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_norm) \
+      NULL, NULL, NULL, NULL, nti_vmap_same, NULL, nti_sample_norm) \
     X(NORM, "nt_layer_norm", 2, 0, 0, -1, -2, 2, nti_infer_norm, NULL, nti_plan_norm_apply, nti_eval_norm_apply, NULL, NULL, nti_jvp_norm, \
-      nti_vjp_norm, NULL, nti_decompose_norm, nti_sample_norm) \
+      nti_vjp_norm, nti_vmap_map, nti_decompose_norm, nti_sample_norm) \
     X(NORM_GRAD, "nt_layer_norm derivative", 3, 0, 4, -1, -2, 2, nti_infer_norm, NULL, nti_plan_norm_grad, nti_eval_norm_grad, NULL, NULL, nti_jvp_partly, \
-      nti_vjp_norm_grad, NULL, nti_decompose_norm_grad, nti_sample_norm) \
+      nti_vjp_norm_grad, nti_vmap_map, nti_decompose_norm_grad, nti_sample_norm) \
     X(ATTENTION, "nt_attention", -1, NTI_STRIDED, 0, -1, -2, 2, nti_infer_attention, NULL, nti_plan_attention, nti_eval_attention, nti_cost_attention, \
       NULL, nti_jvp_attention, nti_vjp_attention, nti_vmap_attention, nti_decompose_attention, nti_sample_attention) \
     X(ATTENTION_GRAD, "nt_attention derivative", -1, NTI_STRIDED, 8, -1, -2, 2, nti_infer_attention_grad, NULL, nti_plan_attention, nti_eval_attention, \
@@ -9117,9 +9131,9 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
     NTI_LINEAR_ROWS(X) \
     X(KEY, "nt_key_tensor", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_key, NULL, nti_plan_single, nti_eval_key, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_key) \
     X(FOLD_IN, "nt_fold_in", 2, NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_fold_in, NULL, nti_plan_single, nti_eval_fold_in, NULL, NULL, NULL, \
-      NULL, NULL, NULL, nti_sample_key) \
-    X(SPLIT, "nt_split", 1, NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_split, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_key) \
-    X(RANDOM, "nt_random", 1, NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_random, nti_cost_random, NULL, NULL, NULL, NULL, \
+      NULL, nti_vmap_fold_in, NULL, nti_sample_key) \
+    X(SPLIT, "nt_split", 1, NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_split, NULL, NULL, NULL, NULL, nti_vmap_same, NULL, nti_sample_key) \
+    X(RANDOM, "nt_random", 1, NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_random, nti_cost_random, NULL, NULL, NULL, nti_vmap_same, \
       NULL, nti_sample_random) \
     X(MAP_INDEX, "nt_map_index", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_map_index, NULL, nti_plan_single, nti_eval_map_index, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
     X(MAP_SLICE, "nt_map_slice", 2, NTI_STRIDED | NTI_CHEAP, 1, -1, -2, 2, nti_infer_map_slice, NULL, nti_plan_map_slice, nti_eval_map_slice, NULL, NULL, \
@@ -11498,22 +11512,35 @@ static int nti_infer_key(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     return 1;
 }
 
+// Keys may have leading axes, u32[..., 2]: each gives what it gives alone, and the result has those axes in front.
 static int nti_key_operand(nti_node *n) {
     const nt_tensor *key = &n->in[0]->pub;
-    if (key->dtype == NT_U32 && key->rank == 1 && key->shape[0] == 2) return 1;
-    return nti_wrong(n, NT_ERROR_ARGUMENT, "a key is u32[2]; nt_key_tensor puts one on the tape");
+    if (key->dtype == NT_U32 && key->rank && key->shape[key->rank - 1] == 2) return 1;
+    return nti_wrong(n, NT_ERROR_ARGUMENT, "a key is u32[2], or u32[..., 2] for several; nt_key_tensor puts one on the tape");
 }
 
-static int nti_infer_fold_in(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
-    const nt_tensor *number = &n->in[1]->pub;
+static int nti_infer_fold_in(nti_node *n, nt_shape *shape, nt_dtype *dtype) { // one number for all keys, one key for all numbers, or pairs
+    const nt_tensor *key = &n->in[0]->pub, *number = &n->in[1]->pub;
     if (!nti_key_operand(n)) return 0;
-    if ((number->dtype != NT_I32 && number->dtype != NT_U32) || nt_size(number) != 1)
-        return nti_wrong(n, NT_ERROR_ARGUMENT, "the number is an i32 or u32 scalar");
-    return nti_infer_key(n, shape, dtype);
+    int same = number->rank == key->rank - 1;
+    for (int k = 0; k < number->rank && same; k++) same = number->shape[k] == key->shape[k];
+    if ((number->dtype != NT_I32 && number->dtype != NT_U32) || (nt_size(number) != 1 && nt_size(key) != 2 && !same))
+        return nti_wrong(n, NT_ERROR_ARGUMENT, "the number is an i32 or u32 scalar, or there is one for each key");
+    *shape = nt_shape_of(key), *dtype = NT_U32;
+    if (nt_size(number) == 1) return 1;
+    *shape = nt_shape_of(number);
+    if (shape->rank == NT_MAX_RANK) return nti_wrong(n, NT_ERROR_SHAPE, "the result would have more than 8 axes");
+    shape->size[shape->rank++] = 2;
+    return 1;
 }
 
 static int nti_infer_random(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
-    return nti_key_operand(n) && nti_infer_generator(n, shape, dtype);
+    nt_shape own;
+    if (!nti_key_operand(n) || !nti_infer_generator(n, &own, dtype)) return 0;
+    *shape = nt_shape_of(&n->in[0]->pub), shape->rank--;
+    if (shape->rank + own.rank > NT_MAX_RANK) return nti_wrong(n, NT_ERROR_SHAPE, "the result would have more than 8 axes");
+    for (int k = 0; k < own.rank; k++) shape->size[shape->rank++] = own.size[k];
+    return 1;
 }
 static double nti_cost_random(const nti_node *n) { return 60.0 * (double)nt_size(&n->pub); }
 
@@ -11522,19 +11549,21 @@ static void nti_plan_single(const nti_call *c, nti_plan *p) {
     p->phases = 1, p->tiles[0] = 1, p->shared = p->worker = 0;
 }
 
-static nt_key_value nti_key_data(const nti_view *v) {
+static nt_key_value nti_key_at(const nti_view *keys, int64_t k) {
     nt_key_value key;
-    memcpy(&key, v->data, sizeof key.word[0]);
-    memcpy(&key.word[1], (const uint32_t *)v->data + (v->rank ? v->stride[0] : 0), sizeof key.word[1]);
+    memcpy(key.word, (const uint32_t *)keys->data + 2 * k, sizeof key.word);
     return key;
 }
 
 static void nti_eval_fold_in(const nti_call *c, int phase, int64_t tile, void *worker) {
-    uint32_t number;
+    int64_t keys = nti_view_size(&c->in[0]) / 2, numbers = nti_view_size(&c->in[1]), n = nti_view_size(&c->out) / 2;
     (void)phase, (void)tile, (void)worker;
-    memcpy(&number, c->in[1].data, sizeof number);
-    nt_key_value key = nt_key_fold_in(nti_key_data(&c->in[0]), number);
-    memcpy(c->out.data, key.word, sizeof key.word);
+    for (int64_t k = 0; k < n; k++) {
+        uint32_t number;
+        memcpy(&number, (const uint32_t *)c->in[1].data + (numbers == 1 ? 0 : k), sizeof number);
+        nt_key_value key = nt_key_fold_in(nti_key_at(&c->in[0], keys == 1 ? 0 : k), number);
+        memcpy((uint32_t *)c->out.data + 2 * k, key.word, sizeof key.word);
+    }
 }
 
 #define NTI_RANDOM_TILE 4096 // elements of a tile, a multiple of every vector
@@ -11551,11 +11580,16 @@ static int64_t nti_random_range(const nti_call *c, int64_t tile, int64_t *count)
     return first;
 }
 
+static int64_t nti_random_own(const nti_call *c) { // elements that each key makes; 1 where there are none
+    int64_t keys = nti_view_size(&c->in[0]) / 2, n = nti_view_size(&c->out);
+    return n && keys ? n / keys : 1;
+}
+
 static void nti_eval_split(const nti_call *c, int phase, int64_t tile, void *worker) {
-    int64_t n, first = nti_random_range(c, tile, &n);
+    int64_t n, first = nti_random_range(c, tile, &n), own = nti_random_own(c);
     (void)phase, (void)worker;
-    for (int64_t k = first; k < first + n; k++) { // element k is half of key k / 2
-        nt_key_value key = nt_key_split(nti_key_data(&c->in[0]), 0, (uint32_t)(k / 2));
+    for (int64_t k = first; k < first + n; k++) { // element i of a key is half of its split i / 2
+        nt_key_value key = nt_key_split(nti_key_at(&c->in[0], k / own), 0, (uint32_t)(k % own / 2));
         memcpy((uint32_t *)c->out.data + k, &key.word[k % 2], sizeof key.word[0]);
     }
 }
@@ -11563,20 +11597,24 @@ static void nti_eval_split(const nti_call *c, int phase, int64_t tile, void *wor
 // The numbers are low and high; those of randint, which may need all 64 bits, in two halves each.
 static void nti_random_describe(const nti_call *c, nti_random *r) {
     memset(r, 0, sizeof *r);
-    r->kind = (nti_random_kind)c->i[0], r->dtype = (nt_dtype)c->out.dtype, r->key = nti_key_data(&c->in[0]);
+    r->kind = (nti_random_kind)c->i[0], r->dtype = (nt_dtype)c->out.dtype;
     r->lo = c->d[0], r->hi = c->d[1];
     if (r->kind != NTI_RANDOM_RANDINT) return;
     r->int_lo = (int64_t)c->d[0] * 4294967296 + (int64_t)c->d[1], r->int_hi = (int64_t)c->d[2] * 4294967296 + (int64_t)c->d[3];
 }
 
 static void nti_eval_random(const nti_call *c, int phase, int64_t tile, void *worker) {
-    int64_t n, first = nti_random_range(c, tile, &n);
+    int64_t n, first = nti_random_range(c, tile, &n), own = nti_random_own(c), part;
     nti_random_isa isa;
     nti_random r;
     (void)phase, (void)worker;
     for (int k = 0; k < 2; k++) isa.math[k] = c->isa->math[k], isa.random[k] = c->isa->random[k];
     nti_random_describe(c, &r);
-    nti_random_fill(&isa, &r, first, n, (char *)c->out.data + (size_t)first * nt_dtype_size(r.dtype));
+    for (int64_t k = first; k < first + n; k += part) { // up to the end of the tile, or of what the key makes
+        part = nti_min(first + n - k, own - k % own);
+        r.key = nti_key_at(&c->in[0], k / own);
+        nti_random_fill(&isa, &r, k % own, part, (char *)c->out.data + (size_t)k * nt_dtype_size(r.dtype));
+    }
 }
 
 static nt_tensor *nti_record_random(nt_tensor *key, const char *name, int kind, nt_dtype dtype, const nt_shape *shape, const double *d,
@@ -11990,13 +12028,16 @@ static nt_tensor *nti_vjp_partial(nt_tensor *y, nt_tensor **x, nt_tensor *g, int
     return p ? nt_mul(g, p) : NULL;
 }
 
+static nt_shape nti_batch_shape(nt_shape s, int64_t size) { // with the batch axis in front; of rank 9, which every call refuses, at worst
+    for (int a = s.rank++; a > 0; a--)
+        if (a < NT_MAX_RANK) s.size[a] = s.size[a - 1];
+    s.size[0] = size;
+    return s;
+}
+
 // Operands without the batch axis repeat along it.
 static nt_tensor *nti_spread_batch(nt_tensor *x, int batched, int64_t size) {
-    if (batched || !x) return x;
-    nt_shape wide = nt_shape_of(x);
-    for (int a = wide.rank++; a > 0; a--) wide.size[a] = wide.size[a - 1];
-    wide.size[0] = size;
-    return wide.rank > NT_MAX_RANK ? nt_reshape(x, wide) : nt_broadcast(x, wide); // too many axes: reshape says so
+    return batched || !x ? x : nt_broadcast(x, nti_batch_shape(nt_shape_of(x), size));
 }
 
 static nt_tensor *nti_vmap_map(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
@@ -12924,6 +12965,212 @@ static nt_tensor *nti_vjp_qr_r(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k)
     return nti_over_r(y, p, 1);
 }
 
+
+// Batching --------------------------------------------------------------------------------------------------------------------
+// Rules of nt_vmap that need more than nti_vmap_map, which repeats the operands that are not batched. The batch has one element
+// at least. A rule may write into x.
+
+static nt_tensor *nti_vmap_same(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) { // attributes that name no axis
+    (void)batched, (void)size;
+    return nti_again(y, x);
+}
+
+// The batch axis of x becomes a part of the axis that follows it as number `axis`: (groups, batch, rest) are the new axis.
+static nt_tensor *nti_batch_into(nt_tensor *x, int axis, int64_t groups) {
+    if (!nti_alive(x)) return NULL;
+    nt_shape wide = nt_shape_of(x), flat = nt_shape_make(x->rank - 1, x->shape + 1);
+    int at = axis;
+    flat.size[axis] *= x->shape[0];
+    if (groups > 1) {
+        for (int k = wide.rank++; k > axis + 1; k--) wide.size[k] = wide.size[k - 1];
+        wide.size[axis + 1] = groups, wide.size[axis + 2] /= groups, at++;
+        x = nt_reshape(x, wide);
+    }
+    nt_axes order = nti_all_axes(x);
+    for (int k = 0; k < at; k++) order.axis[k] = k + 1;
+    order.axis[at] = 0;
+    return nt_reshape(at ? nt_transpose(x, order) : x, flat);
+}
+
+// Its inverse for a result that is `like` without the batch.
+static nt_tensor *nti_batch_out_of(nt_tensor *x, int axis, int64_t groups, const nt_tensor *like, int64_t size) {
+    if (!nti_alive(x)) return NULL;
+    nt_shape wide = nt_shape_of(like), apart;
+    int at = axis;
+    if (groups > 1) {
+        for (int k = wide.rank++; k > axis; k--) wide.size[k] = wide.size[k - 1];
+        wide.size[axis] = groups, wide.size[axis + 1] /= groups, at++;
+    }
+    apart = nti_batch_shape(wide, size);
+    for (int k = 0; k < at; k++) apart.size[k] = wide.size[k];
+    apart.size[at] = size;
+    nt_tensor *y = nt_reshape(x, apart);
+    nt_axes order = nti_all_axes(y);
+    for (int k = 0; k < at; k++) order.axis[k + 1] = k;
+    order.axis[0] = at;
+    if (at) y = nt_transpose(y, order);
+    return groups > 1 ? nt_reshape(y, nti_batch_shape(nt_shape_of(like), size)) : y;
+}
+
+// One product of all rows, or columns, where the other operand is shared: repeated weights would make a batch of their gradients.
+static nt_tensor *nti_vmap_matmul(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    if (batched[0] && batched[1]) return nti_again(y, x);
+    int side = batched[0] ? 0 : 1, axis = y->rank - 2 + side;
+    x[side] = nti_batch_into(x[side], axis, 1);
+    return nti_batch_out_of(nti_record_matmul(x[0], x[1]), axis, 1, y, size);
+}
+
+// A batch of one operand goes into the axis of it that the result has as well; two batches are so many groups of channels.
+static nt_tensor *nti_vmap_conv(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    static const struct {
+        uint8_t in, in_grouped, out, out_grouped;
+    } table[3][2] = {
+        // axes: 0, or so many from the end
+        { { 0, 0, 0, 0 }, { 1, 1, 1, 1 } }, // conv: images; output channels
+        { { 0, 0, 0, 0 }, { 2, 0, 1, 1 } }, // its transposes: images; input channels
+        { { 1, 1, 2, 0 }, { 1, 1, 1, 1 } }, // input channels; output channels
+    };
+    const nti_node *n = nti_n(y);
+    int64_t i[NTI_CONV_MAX], groups = n->i[2], out_groups = 1;
+    int r = y->rank, out = r - 1, head = n->ni - (n->op == NTI_OP_CONV ? 0 : r);
+    memcpy(i, n->i, n->ni * sizeof *i);
+    i[0] = 0;
+    if (batched[0] && batched[1]) {
+        for (int k = 0; k < 2; k++) x[k] = nti_batch_into(x[k], r - 1, 1);
+        i[2] *= size;
+    } else {
+        int k = batched[0] ? 0 : 1, row = n->op == NTI_OP_CONV ? 0 : n->op == NTI_OP_CONV_INPUT ? 1 : 2;
+        x[k] = nti_batch_into(x[k], table[row][k].in ? r - table[row][k].in : 0, table[row][k].in_grouped ? groups : 1);
+        out = table[row][k].out ? r - table[row][k].out : 0, out_groups = table[row][k].out_grouped ? groups : 1;
+    }
+    if (head < n->ni) i[head + out] *= size; // the sizes of the result
+    return nti_batch_out_of(nti_record(y->tape, n->op, x, 2, i, n->ni, NULL, 0), out, out_groups, y, size);
+}
+
+static nt_tensor *nti_vmap_pool(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) { // more images
+    const nti_node *n = nti_n(y);
+    int64_t i[NTI_POOL_MAX];
+    int head = NTI_POOL_HEAD + (int)n->i[1] * NTI_CONV_AXIS;
+    memcpy(i, n->i, n->ni * sizeof *i);
+    if (n->ni > head) i[head] *= size;
+    for (int k = 0; k < n->inputs; k++) x[k] = nti_batch_into(nti_spread_batch(x[k], batched[k], size), 0, 1);
+    return nti_batch_out_of(nti_record(y->tape, n->op, x, n->inputs, i, n->ni, NULL, 0), 0, 1, y, size);
+}
+
+static nt_tensor *nti_vmap_reduce(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    (void)batched, (void)size;
+    return nti_record_reduce(nti_n(y)->op, x[0], nti_n(y)->i[1] << 1);
+}
+
+static nt_tensor *nti_vmap_reshape(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    (void)batched;
+    return nt_reshape(x[0], nti_batch_shape(nt_shape_of(y), size));
+}
+
+static nt_tensor *nti_vmap_transpose(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    (void)batched, (void)size;
+    nt_axes order = nti_all_axes(x[0]);
+    for (int k = 0; k < y->rank; k++) order.axis[k + 1] = (int)nti_n(y)->i[k] + 1;
+    return nt_transpose(x[0], order);
+}
+
+static nt_tensor *nti_vmap_broadcast(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    nt_shape ones = nti_batch_shape(nt_shape_of(y), size);
+    int lead = y->rank - (x[0]->rank - 1);
+    (void)batched;
+    for (int k = 0; k < y->rank; k++) ones.size[k + 1] = k < lead ? 1 : x[0]->shape[k - lead + 1];
+    return nt_broadcast(lead ? nt_reshape(x[0], ones) : x[0], nti_batch_shape(nt_shape_of(y), size));
+}
+
+static nt_tensor *nti_vmap_slice(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    int64_t start[NT_MAX_RANK], step[NT_MAX_RANK], count[NT_MAX_RANK];
+    const int64_t *i = nti_n(y)->i;
+    (void)batched;
+    start[0] = 0, step[0] = 1, count[0] = size;
+    for (int k = 0; k < y->rank; k++) start[k + 1] = i[k], step[k + 1] = i[y->rank + k], count[k + 1] = y->shape[k];
+    return nti_record_slice(x[0], start, step, count);
+}
+
+static nt_tensor *nti_vmap_pad(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    const nti_node *n = nti_n(y);
+    int64_t i[3 * NT_MAX_RANK] = { 0, 0, 0 };
+    (void)batched, (void)size;
+    memcpy(i + 3, n->i, n->ni * sizeof *i);
+    return nti_record(y->tape, NTI_OP_PAD, x, 1, i, n->ni + 3, n->d, n->nd);
+}
+
+static nt_tensor *nti_vmap_concat(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    int64_t axis = nti_n(y)->i[0] + 1;
+    for (int k = 0; k < nti_n(y)->inputs; k++) x[k] = nti_spread_batch(x[k], batched[k], size);
+    return nti_record(y->tape, NTI_OP_CONCAT, x, nti_n(y)->inputs, &axis, 1, NULL, 0);
+}
+
+// Indices (batch, axes before, axes of the indices) into the rows (batch, axes before, the axis), all of them one axis. Where it has
+// more rows than an index can name: NULL after an error.
+static nt_tensor *nti_batch_index(nt_tensor *y, nt_tensor *index, const nt_tensor *x, int axis, int64_t size) {
+    nt_shape own = nt_shape_of(index), lead;
+    int64_t limit = x->shape[axis + 1], rows = size;
+    memset(&lead, 0, sizeof lead);
+    lead.rank = own.rank = axis + index->rank, lead.size[0] = own.size[0] = size;
+    for (int k = 0; k < axis; k++) own.size[k + 1] = 1, lead.size[k + 1] = x->shape[k + 1], rows *= x->shape[k + 1];
+    for (int k = 1; k < index->rank; k++) own.size[axis + k] = index->shape[k], lead.size[axis + k] = 1;
+    if (rows && limit > INT32_MAX / rows) {
+        nti_wrong(nti_n(y), NT_ERROR_SHAPE, "%lld times %lld rows are too many for i32 indices", (long long)rows, (long long)limit);
+        return NULL;
+    }
+    nt_tensor *first = nt_scale(nt_iota(y->tape, NT_I32, nt_shape_make(1, &rows), 0), (double)limit);
+    return nt_add(nt_reshape(first, lead), nt_reshape(index, own));
+}
+
+static nt_tensor *nti_batch_rows(nt_tensor *x, int axis) { // (batch, axes before, the axis) as one axis
+    nt_shape flat;
+    if (!nti_alive(x)) return NULL;
+    memset(&flat, 0, sizeof flat);
+    flat.rank = x->rank - axis - 1, flat.size[0] = nti_count(axis + 2, x->shape);
+    for (int k = 1; k < flat.rank; k++) flat.size[k] = x->shape[axis + 1 + k];
+    return nt_reshape(x, flat);
+}
+
+static nt_tensor *nti_vmap_gather(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    const nti_node *n = nti_n(y);
+    int axis = (int)n->i[0];
+    int64_t i[2];
+    i[0] = axis, i[1] = n->i[1];
+    if (!batched[0]) { // the batch is one more axis of the indices
+        nt_tensor *z = nti_again(y, x);
+        nt_axes order = nti_all_axes(z);
+        for (int k = 0; k < axis; k++) order.axis[k + 1] = k;
+        order.axis[0] = axis;
+        return axis ? nt_transpose(z, order) : z;
+    }
+    if (batched[1]) {
+        x[1] = nti_batch_index(y, nti_clipped(x[1], (int)i[1], x[0]->shape[axis + 1]), x[0], axis, size);
+        x[0] = nti_batch_rows(x[0], axis), i[0] = i[1] = 0;
+    } else
+        i[0]++;
+    return x[0] && x[1] ? nti_record(y->tape, NTI_OP_GATHER, x, 2, i, 2, NULL, 0) : NULL;
+}
+
+static nt_tensor *nti_vmap_scatter_add(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    int axis = (int)nti_n(y)->i[0];
+    for (int k = 0; k < 3; k += 2) x[k] = nti_spread_batch(x[k], batched[k], size);
+    if (!batched[1]) return nti_record_scatter_add(x[0], x[1], x[2], axis + 1);
+    if (!x[0] || !x[2]) return NULL;
+    nt_tensor *index = nti_batch_index(y, x[1], x[0], axis, size);
+    return nt_reshape(nti_record_scatter_add(nti_batch_rows(x[0], axis), index, x[2], 0), nti_batch_shape(nt_shape_of(y), size));
+}
+
+static nt_tensor *nti_vmap_fold_in(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) { // a key for each number
+    for (int k = 0; k < 2; k++) {
+        nt_shape wide = nti_batch_shape(nt_shape_of(y), size), own = wide;
+        wide.rank = own.rank -= k;
+        if (!batched[k]) own.size[0] = 1;
+        if (nt_size(x[k]) == (batched[k] ? size : 1) * (2 - k)) // one for all
+            for (int a = 1; a < own.rank - (1 - k); a++) own.size[a] = 1;
+        x[k] = nt_broadcast(nt_reshape(x[k], own), wide);
+    }
+    return nti_again(y, x);
+}
 // >>samples
 // ---------------------------------------------------------------------------------------------------------------------
 // Only with NTTRAIN_TESTS: valid random operands for every row, which the walk of the table in the tests asks for.
@@ -13744,31 +13991,43 @@ static nt_tensor *nti_sample_attention(nt_tape *t, int op, nt_dtype dtype, int v
 
 // Random numbers ---------------------------------------------------------------------------------------------------------------
 
-static nt_shape nti_sample_pair(void) {
-    int64_t two = 2;
-    return nt_shape_make(1, &two);
+// One key, or in some variants several.
+static nt_tensor *nti_sample_keys(nti_sampler *s) {
+    static const int64_t size[] = { 2, 3, 2 };
+    int several = s->variant == 3 || s->variant == NTI_SAMPLE_LARGE + 1;
+    nt_shape shape = several ? nt_shape_make(3, size) : nt_shape_make(1, size);
+    return nti_sample_between(s, NT_U32, &shape, s->variant % 5, 0, 1e6);
 }
 
 static nt_tensor *nti_sample_key(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    static const struct {
+        int keys, numbers;
+        int64_t key[3], number[2];
+    } table[] = {
+        { 1, 0, { 2 }, { 0 } },       { 1, 0, { 2 }, { 0 } },          { 1, 1, { 2 }, { 1 } }, { 1, 0, { 2 }, { 0 } },
+        { 1, 0, { 2 }, { 0 } },       { 2, 0, { 3, 2 }, { 0 } },       { 1, 1, { 2 }, { 4 } }, { 3, 2, { 2, 3, 2 }, { 2, 3 } },
+        { 3, 0, { 2, 0, 2 }, { 0 } }, { 3, 2, { 1, 1, 2 }, { 3, 2 } },
+    };
     nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
-    nt_shape pair = nti_sample_pair(), shape = nti_sample_shape((int)nti_max(0, nti_sample_case_of(variant)));
+    nt_shape shape = nti_sample_shape((int)nti_max(0, nti_sample_case_of(variant)));
     int64_t i[3];
     i[0] = nti_dice(&s), i[1] = nti_dice(&s), i[2] = variant;
     if (dtype != NT_U32 || nti_sample_case_of(variant) < 0) return NULL;
     if (op == NTI_OP_KEY) return variant < 2 ? nti_record(t, op, NULL, 0, i, 3, NULL, 0) : NULL;
-    if (op == NTI_OP_SPLIT) return nt_split(nti_sample_between(&s, NT_U32, &pair, variant % 5, 0, 1e6), shape);
-    if (variant >= 5) return NULL;
-    nt_tensor *key = nti_sample_between(&s, NT_U32, &pair, variant, 0, 1e6);
-    pair.rank = 0;
-    return nt_fold_in(key, nti_sample_between(&s, variant % 2 ? NT_I32 : NT_U32, &pair, NTI_LOOK, -1000, 1e6));
+    if (op == NTI_OP_SPLIT) return nt_split(nti_sample_keys(&s), shape);
+    if (variant >= (int)(sizeof table / sizeof table[0])) return NULL;
+    nt_shape keys = nt_shape_make(table[variant].keys, table[variant].key),
+             numbers = nt_shape_make(table[variant].numbers, table[variant].number);
+    nt_tensor *key = nti_sample_between(&s, NT_U32, &keys, variant % 5, 0, 1e6);
+    return nt_fold_in(key, nti_sample_between(&s, variant % 2 ? NT_I32 : NT_U32, &numbers, NTI_LOOK, -1000, 1e6));
 }
 
 static nt_tensor *nti_sample_random(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
     nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
     int entry = nti_sample_case_of(variant);
     if (entry < 0 || dtype == NT_F16 || dtype == NT_BF16) return NULL;
-    nt_shape shape = nti_sample_shape(entry), pair = nti_sample_pair();
-    nt_tensor *key = nti_sample_between(&s, NT_U32, &pair, variant % 5, 0, 1e6);
+    nt_shape shape = nti_sample_shape(entry);
+    nt_tensor *key = nti_sample_keys(&s);
     if (dtype == NT_BOOL) return nt_bernoulli(key, 0.3, shape);
     if (!nti_is_float(dtype))
         return variant % 2 && (NTI_UNSIGNED >> dtype & 1) ? nt_random_bits(key, dtype, shape) : nt_randint(key, dtype, shape, 3, 100);
@@ -14113,15 +14372,51 @@ NT_API nt_tensor *nt_grad(nt_tensor *y, nt_tensor *x) {
 // >>autodiff; the replacement of a node is its adjoint there.
 // ---------------------------------------------------------------------------------------------------------------------
 
-// Records n again on the operands x, which replace its own.
-static nt_tensor *nti_replay_node(nti_node *n, nt_tensor **x) {
-    nt_tensor *y = nti_again(&n->pub, x);
-    if (y && !y->name) y->name = n->pub.name, nti_n(y)->name_serial = n->name_serial; // older than y: a rewind ends y first
+static int nti_replay(nt_tape *t, nt_params outputs, nt_params from, nt_params to, int64_t batch, nt_tensor **result);
+
+// n on operands x of which some have a batch axis, through its decomposition.
+static nt_tensor *nti_vmap_through(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    nt_tensor *in[NTI_FEW], *from[NTI_FEW], *to[NTI_FEW], *z, *result = NULL;
+    int count = 0;
+    for (int k = 0; k < nti_n(y)->inputs; k++) {
+        nt_tensor *own = in[k] = &nti_n(y)->in[k]->pub;
+        if (batched[k]) // an alias of any dtype
+            in[k] = from[count] = nti_record(y->tape, NTI_OP_RESHAPE, &own, 1, own->shape, own->rank, NULL, 0), to[count++] = x[k];
+    }
+    z = y->tape->sticky ? NULL : nti_row_of(nti_n(y)->op)->decompose(y, in);
+    if (z) nti_replay(y->tape, nti_list(&z, 1), nti_list(from, count), nti_list(to, count), size, &result);
+    return result;
+}
+
+static nt_tensor *nti_vmap_node(nti_node *n, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    const nti_row *row = nti_row_of(n->op);
+    if (row->flags & NTI_EFFECT)
+        nti_wrong(n, NT_ERROR_ARGUMENT, "an assignment cannot be batched: the variable has one value");
+    else if (!row->vmap && !row->decompose)
+        nti_wrong(n, NT_ERROR_ARGUMENT, "this operation cannot be batched (nt_vmap)");
+    else if (n->pub.rank == NT_MAX_RANK)
+        nti_wrong(n, NT_ERROR_SHAPE, "a batch of it would have more than 8 axes (nt_vmap)");
+    if (n->pub.tape->sticky) return NULL;
+    if (!size) return nt_full(n->pub.tape, n->pub.dtype, nti_batch_shape(nt_shape_of(&n->pub), 0), 0);
+    return row->vmap ? row->vmap(&n->pub, x, batched, size) : nti_vmap_through(&n->pub, x, batched, size);
+}
+
+// Records n again on the replacements of its operands; `batch`: these have a batch axis of this size in front; -1: they have not.
+static nt_tensor *nti_replay_node(nti_node *n, uint32_t epoch, int64_t batch) {
+    nt_tensor *few[NTI_FEW], **x = nti_operands(n, few), *y;
+    uint8_t bits[NTI_FEW], *batched = n->inputs <= NTI_FEW ? bits : (uint8_t *)nti_low(n->pub.tape, n->inputs);
+    if (!x || !batched) return nti_record_memory(n->pub.tape, n->op);
+    for (int k = 0; k < n->inputs; k++) {
+        batched[k] = n->in[k]->reach == epoch;
+        if (batched[k]) x[k] = &n->in[k]->adjoint->pub;
+    }
+    y = batch < 0 ? nti_again(&n->pub, x) : nti_vmap_node(n, x, batched, batch);
+    if (y && !y->name && nti_n(y) == y->tape->last) y->name = n->pub.name, nti_n(y)->name_serial = n->name_serial;
     return y;
 }
 
 // The outputs with to[k] for from[k], in `result`; 0 after an error. What does not depend on `from` is shared.
-static int nti_replay(nt_tape *t, nt_params outputs, nt_params from, nt_params to, nt_tensor **result) {
+static int nti_replay(nt_tape *t, nt_params outputs, nt_params from, nt_params to, int64_t batch, nt_tensor **result) {
     nti_walk w = nti_walk_mark(t, &outputs, &from);
     for (int k = 0; k < from.count; k++) nti_n(from.items[k])->reach = w.epoch, nti_n(from.items[k])->adjoint = nti_n(to.items[k]);
     for (nti_node *n = w.from; n && !t->sticky; n = n == w.to ? NULL : n->next) {
@@ -14129,16 +14424,12 @@ static int nti_replay(nt_tape *t, nt_params outputs, nt_params from, nt_params t
         int any = 0;
         for (int k = 0; k < n->inputs; k++) any |= n->in[k]->reach == w.epoch;
         if (!any) continue;
-        nt_tensor *few[NTI_FEW], **x = nti_operands(n, few);
-        for (int k = 0; x && k < n->inputs; k++)
-            if (n->in[k]->reach == w.epoch) x[k] = &n->in[k]->adjoint->pub;
-        nt_tensor *y = x ? nti_replay_node(n, x) : NULL;
-        if (!y) return 0;
-        n->adjoint = nti_n(y), n->reach = w.epoch;
+        n->adjoint = nti_n(nti_replay_node(n, w.epoch, batch)), n->reach = w.epoch;
+        if (!n->adjoint) return 0;
     }
     for (int k = 0; k < outputs.count; k++) {
         nti_node *n = nti_n(outputs.items[k]);
-        result[k] = n->reach == w.epoch ? &n->adjoint->pub : &n->pub;
+        result[k] = n->reach == w.epoch ? &n->adjoint->pub : batch < 0 ? &n->pub : nti_spread_batch(&n->pub, 0, batch);
     }
     return !t->sticky;
 }
@@ -14179,7 +14470,7 @@ NT_API nt_params nt_substitute_many(nt_params outputs, nt_params from, nt_params
         !nti_along_list(t, "nt_substitute", "replacement", to, from))
         return none;
     nt_params p = nti_result_list(t, "nt_substitute", outputs.count);
-    return p.count && nti_replay(t, outputs, from, to, p.items) ? p : none;
+    return p.count && nti_replay(t, outputs, from, to, -1, p.items) ? p : none;
 }
 
 NT_API nt_tensor *nt_substitute(nt_tensor *y, nt_params from, nt_params to) {
@@ -14219,7 +14510,7 @@ static int nti_expand(const char *name, nti_expansion *e, nt_params outputs, nt_
     e->result = nti_result_list(t, name, outputs.count);
     if (t->sticky || !nti_linearize_lists(params, params0, &e->from, &e->at, &e->along)) return 0;
     for (int k = 0; k < outputs.count; k++) e->result.items[k] = NULL;
-    return nti_replay(t, outputs, e->from, e->at, e->value.items);
+    return nti_replay(t, outputs, e->from, e->at, -1, e->value.items);
 }
 
 NT_API nt_params nt_linearize_many(nt_params outputs, nt_params params, nt_params params0) {
@@ -14237,6 +14528,84 @@ NT_API nt_tensor *nt_linearize(nt_tensor *y, nt_params params, nt_params params0
 }
 
 NT_API nt_params nt_hvp(nt_tensor *y, nt_params params, nt_params tangents) { return nt_jvp(nt_grads(y, params), params, tangents); }
+
+// The size of the batch that batched[k] are of inputs[k]; -1 after an error.
+static int64_t nti_batch_size(nt_tape *t, nt_params inputs, nt_params batched) {
+    for (int k = 0; k < inputs.count; k++) {
+        const nt_tensor *x = inputs.items[k], *b = batched.items[k];
+        int fits = b->dtype == x->dtype && b->rank == x->rank + 1 && b->shape[0] == batched.items[0]->shape[0];
+        for (int a = 0; a < x->rank && fits; a++) fits = b->shape[a + 1] == x->shape[a];
+        if (fits) continue;
+        nti_sticky(t, b->dtype == x->dtype ? NT_ERROR_SHAPE : NT_ERROR_DTYPE,
+                   "nt_vmap: batch %d is %v, but its value is %v (same dtype, the same shape behind one batch axis of one size for all)", k,
+                   b, x);
+        return -1;
+    }
+    return batched.items[0]->shape[0];
+}
+
+NT_API nt_params nt_vmap(nt_params outputs, nt_params inputs, nt_params batched) {
+    nt_params none = nti_list(NULL, 0);
+    if (!nti_list_valid(outputs) || !nti_list_valid(inputs) || !batched.items) return none;
+    nt_tape *t = outputs.items[0]->tape;
+    if (!nti_value_list(t, "nt_vmap", "output", outputs) || !nti_replacement_list(t, "nt_vmap", "batch", batched, inputs)) return none;
+    int64_t size = nti_batch_size(t, inputs, batched);
+    nt_params p = size < 0 ? none : nti_result_list(t, "nt_vmap", outputs.count);
+    return p.count && nti_replay(t, outputs, inputs, batched, size, p.items) ? p : none;
+}
+
+// (count, shape of like): element k is 1 at element first + k of its part, else 0.
+static nt_tensor *nti_unit_batch(nt_tensor *like, int64_t first, int64_t count) {
+    int64_t grid[2], column = count;
+    grid[0] = count, grid[1] = nt_size(like);
+    nt_tensor *at = nt_add_scalar(nt_iota(like->tape, NT_I32, nt_shape_make(1, &column), 0), (double)first);
+    nt_tensor *hit = nt_equal(nt_iota(like->tape, NT_I32, nt_shape_make(2, grid), 1), nt_expand_dims(at, 1));
+    return nt_reshape(nt_cast(hit, like->dtype), nti_batch_shape(nt_shape_of(like), count));
+}
+
+static int nti_jacobian_valid(nt_tensor *y, nt_tensor *x, const nt_jacobian_desc *desc) {
+    static const char name[] = "nt_jacobian";
+    nt_tape *t = y->tape;
+    if (!nti_derivative_list(t, name, "output", nti_list(&y, 1)) || !nti_derivative_list(t, name, "input", nti_list(&x, 1))) return 0;
+    if (desc->chunk < 0 || (unsigned)desc->by > NT_BY_COLUMNS)
+        nti_sticky(t, NT_ERROR_ARGUMENT, "%s: .chunk is not negative and .by one of nt_jacobian_by", name);
+    else if (y->rank + x->rank > NT_MAX_RANK || y->rank == NT_MAX_RANK || x->rank == NT_MAX_RANK)
+        nti_sticky(t, NT_ERROR_SHAPE, "%s: the axes of %v and %v are too many, 8 in all with one for the batch", name, y, x);
+    else if (nt_size(y) > INT32_MAX || nt_size(x) > INT32_MAX)
+        nti_sticky(t, NT_ERROR_SHAPE, "%s: %v or %v has too many elements to count them", name, y, x);
+    return !t->sticky;
+}
+
+NT_API nt_tensor *nt_jacobian(nt_tensor *y, nt_tensor *x, const nt_jacobian_desc *desc) {
+    nt_jacobian_desc d;
+    memset(&d, 0, sizeof d);
+    if (desc) d = *desc;
+    if (!y || !x || !nti_alive(y) || !nti_jacobian_valid(y, x, &d)) return NULL;
+    int rows = d.by == NT_BY_ROWS || (d.by == NT_BY_AUTO && nt_size(y) <= nt_size(x));
+    nt_tensor *from = rows ? y : x, *unit = nt_full_like(from, 0), *z; // stands for one row's cotangent, or one column's tangent
+    nt_params one = nti_list(&unit, 1), at = nti_list(&x, 1), of = nti_list(&y, 1),
+              along = rows ? nt_vjp(of, one, at) : nt_jvp(of, at, one);
+    nt_shape shape = nt_shape_of(y);
+    for (int k = 0; k < x->rank; k++) shape.size[shape.rank++] = x->shape[k];
+    int64_t n = nt_size(from), chunk = d.chunk && d.chunk < n ? d.chunk : n, count = n ? (n + chunk - 1) / chunk : 0;
+    if (!along.count || !n) return along.count ? nt_full(y->tape, y->dtype, shape, 0) : NULL;
+    nt_params parts = count > 65535 ? nti_list(NULL, 0) : nti_result_list(y->tape, "nt_jacobian", (int)count);
+    if (count > 65535) nti_sticky(y->tape, NT_ERROR_ARGUMENT, "nt_jacobian: %lld chunks, at most 65535", (long long)count);
+    for (int k = 0; k < parts.count; k++) {
+        nt_tensor *units = nti_unit_batch(from, k * chunk, nti_min(chunk, n - k * chunk));
+        nt_params part = units ? nt_vmap(along, one, nti_list(&units, 1)) : nti_list(NULL, 0);
+        if (!part.count) return NULL;
+        parts.items[k] = part.items[0];
+    }
+    z = parts.count > 1 ? nt_concat(parts, 0) : parts.count ? parts.items[0] : NULL;
+    if (z && !rows) { // (columns, shape of y)
+        nt_axes order = nti_all_axes(z);
+        for (int k = 0; k < y->rank; k++) order.axis[k] = k + 1;
+        order.axis[y->rank] = 0;
+        z = nt_transpose(z, order);
+    }
+    return nt_reshape(z, shape);
+}
 
 // Taylor series -----------------------------------------------------------------------------------------------------------
 //

@@ -19,6 +19,7 @@ enum { MOST_LEAVES = 40, MOST_OUTPUTS = 4 * MOST_LEAVES + 8, WORKERS = 4 };
     X(INTEGERS, "integers agree with f64") \
     X(FIRST, "jvp against differences, <v, J w> = <J' v, w>") \
     X(SECOND, "second derivatives") \
+    X(VMAP, "vmap against a loop") \
     X(ACCUMULATE, "adds into a variable with the bits of two steps") \
     X(CHECKED, "stops the run before anything is assigned") \
     X(TILES, "1 to 4 workers, tiles in any order: equal bits") \
@@ -515,6 +516,120 @@ static void check_derivatives(sample *s) {
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
+// Batches
+// ---------------------------------------------------------------------------------------------------------------------
+enum { BATCH = 3 };
+
+typedef struct batch { // of the operands of a sample, which are variables here
+    int n;
+    nt_tensor *plain[MOST_LEAVES], *part[MOST_LEAVES][BATCH], *whole[MOST_LEAVES]; // alone, each element, all of them
+} batch;
+
+// Element e is what a sample of another seed has. Every second batch lies in memory with the batch axis last.
+static int batch_make(sample *s, batch *b) {
+    nti_node *n = nti_n(s->y);
+    b->n = n->inputs;
+    nt_tensor *in[BATCH * MOST_LEAVES];
+    for (int e = 0; e < BATCH; e++) {
+        nt_tensor *y = s->row->sample(s->t, s->op, s->dtype, s->variant, 1 + (uint32_t)e);
+        for (int k = 0; k < b->n; k++) in[e * b->n + k] = y ? &nti_n(y)->in[k]->pub : NULL;
+    }
+    nt_program *p = compute(s, VMAP, in, BATCH * b->n, NULL);
+    for (int k = 0; p && k < b->n; k++) {
+        size_t size = nt_dtype_size(in[k]->dtype);
+        int64_t count = nt_size(in[k]), last = (s->variant + k) % 2;
+        char *all = (char *)malloc((size_t)count * BATCH * size + 1);
+        nt_shape wide = nt_shape_of(in[k]);
+        nt_axes order = nti_all_axes(in[k]);
+        for (int e = 0; e < BATCH; e++) {
+            const char *one = (const char *)nt_output(p, e * b->n + k);
+            for (int64_t i = 0; i < count; i++) memcpy(all + (size_t)(last ? i * BATCH + e : e * count + i) * size, one + (size_t)i * size, size);
+            b->part[k][e] = plain_copy(s->t, p, e * b->n + k);
+        }
+        b->plain[k] = plain_copy(s->t, p, k);
+        for (int a = wide.rank++; a > 0 && !last; a--) wide.size[a] = wide.size[a - 1];
+        wide.size[last ? wide.rank - 1 : 0] = BATCH;
+        for (int a = order.count++; a > 0; a--) order.axis[a] = a - 1;
+        order.axis[0] = wide.rank - 1;
+        b->whole[k] = nt_variable(s->t, in[k]->dtype, wide, all);
+        if (last) b->whole[k] = nt_transpose(b->whole[k], order);
+        free(all);
+    }
+    return p != NULL;
+}
+
+static nt_tensor *from_batch(nt_tensor *y, int64_t at) { // one element
+    nt_tensor *part = nt_slice_axis(y, 0, at, at + 1);
+    return part ? nt_squeeze(part, 0) : NULL;
+}
+
+// The operands that `mask` names are batched; `through`: by the decomposition, whatever the row has.
+static void check_batch(sample *s, batch *b, uint64_t mask, int through) {
+    nt_tensor *outputs[2 * BATCH], *from[MOST_LEAVES], *to[MOST_LEAVES], *in[MOST_LEAVES], *y = nti_again(s->y, b->plain), *z = NULL;
+    uint8_t batched[MOST_LEAVES];
+    int count = 0;
+    for (int k = 0; k < b->n; k++) {
+        batched[k] = mask >> k & 1, in[k] = batched[k] ? b->whole[k] : b->plain[k];
+        if (batched[k]) from[count] = b->plain[k], to[count++] = b->whole[k];
+    }
+    if (through) z = nti_vmap_through(y, in, batched, BATCH);
+    else {
+        nt_params got = nt_vmap(nti_list(&y, 1), nti_list(from, count), nti_list(to, count));
+        z = got.count ? got.items[0] : NULL;
+    }
+    if (!report(s, VMAP, z && z->rank == y->rank + 1 && z->shape[0] == BATCH && z->dtype == y->dtype, "operands %llx batched: not recorded: %s", (unsigned long long)mask, nt_error(s->t) ? nt_error(s->t) : "another shape")) {
+        nt_error_clear(s->t);
+        return;
+    }
+    for (int e = 0; e < BATCH; e++) {
+        for (int k = 0; k < b->n; k++) in[k] = batched[k] ? b->part[k][e] : b->plain[k];
+        outputs[e] = nti_again(s->y, in), outputs[BATCH + e] = from_batch(z, e);
+        if (through && outputs[e]) outputs[e] = s->row->decompose(outputs[e], in);
+    }
+    nt_program *p = compute(s, VMAP, outputs, 2 * BATCH, NULL);
+    int exact = !nti_is_float(y->dtype) || s->row->map >= 0 || (s->row->flags & NTI_CHEAP);
+    for (int e = 0; p && e < BATCH; e++) {
+        array one = output(p, e), all = output(p, BATCH + e);
+        int64_t k = differ(all, one, exact && !through ? 0 : y->dtype == NT_F64 ? 1e-13 : 3e-6);
+        report(s, VMAP, k < 0, "operands %llx batched%s: element %lld of part %d is %.15g, not %.15g", (unsigned long long)mask, through ? " through the decomposition" : "", (long long)k, e, k < 0 ? 0 : all.v[k], k < 0 ? 0 : one.v[k]);
+        free(one.v), free(all.v);
+    }
+}
+
+// Each set of operands of a few; of many: the first, the last, every second, all.
+static uint64_t batch_mask(int n, int k) {
+    uint64_t all = ((uint64_t)1 << n) - 1, many[4];
+    if (n <= 3) return (uint64_t)k + 1 <= all ? (uint64_t)k + 1 : 0;
+    many[0] = 1, many[1] = (uint64_t)1 << (n - 1), many[2] = all & 0x5555555555555555u, many[3] = all;
+    return k < 4 ? many[k] : 0;
+}
+
+static void check_vmap(sample *s) {
+    const nti_node *n = nti_n(s->y);
+    batch b;
+    if (!n->inputs || s->variant >= NTI_SAMPLE_LARGE) return;
+    for (int k = 0; k < n->inputs; k++)
+        if (n->in[k]->loop) return; // the operand of a loop's result cannot be computed by itself
+    if (s->row->flags & NTI_EFFECT) {
+        nt_tensor *x = &n->in[1]->pub, *wide = nt_broadcast(x, nti_batch_shape(nt_shape_of(x), 2));
+        nt_params got = nt_vmap(nti_list(&s->y, 1), nti_list(&x, 1), nti_list(&wide, 1));
+        report(s, VMAP, !got.count && strstr(nt_error(s->t), s->row->name) && strstr(nt_error(s->t), "cannot be batched"), "an effect is batched");
+        nt_error_clear(s->t);
+        return;
+    }
+    if (!report(s, VMAP, s->row->vmap || s->row->decompose, "no vmap and no decomposition") || !batch_make(s, &b)) return;
+    int narrow = s->dtype != NT_F64 && s->dtype != NT_F32; // all sets of operands in these, otherwise all operands at once
+    for (int k = 0; batch_mask(b.n, k); k++)
+        if (!narrow || !batch_mask(b.n, k + 1)) {
+            check_batch(s, &b, batch_mask(b.n, k), 0);
+            if (s->row->decompose && !narrow) check_batch(s, &b, batch_mask(b.n, k), 1);
+        }
+    nt_tensor *none = nt_full(s->t, b.plain[0]->dtype, nti_batch_shape(nt_shape_of(b.plain[0]), 0), 0), *y = nti_again(s->y, b.plain);
+    nt_params got = nt_vmap(nti_list(&y, 1), nti_list(b.plain, 1), nti_list(&none, 1));
+    report(s, VMAP, got.count && !got.items[0]->shape[0] && got.items[0]->rank == y->rank + 1, "an empty batch");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
 // Flags
 // ---------------------------------------------------------------------------------------------------------------------
 // variable += y in one instruction, and in two because y is an output as well.
@@ -748,7 +863,7 @@ static void check_value(sample *s) {
 }
 
 static int walk_variant(int op, nt_dtype dtype, int variant, found *f) {
-    static void (*const checks[])(sample *s) = { check_value, check_strided, check_decompose, check_precision, check_integers, check_derivatives, check_accumulate, check_bad, check_checked };
+    static void (*const checks[])(sample *s) = { check_value, check_strided, check_decompose, check_precision, check_integers, check_derivatives, check_vmap, check_accumulate, check_bad, check_checked };
     sample s;
     int found_one = open_sample(&s, op, dtype, variant, NULL), first = !f->samples || dtype == NT_F64;
     nt_marker mark = nt_mark(s.t);
