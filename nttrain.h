@@ -808,6 +808,10 @@ typedef struct nt_vit_desc {
     nt_dtype dtype;
 } nt_vit_desc;
 typedef struct nt_embed_desc { nt_init_desc embedding_init; nt_dtype dtype; } nt_embed_desc; // variance scaling 1, fan in, normal
+typedef struct nt_cell_desc {
+    nt_init_desc kernel_init, recurrent_init, bias_init;
+    nt_dtype dtype;
+} nt_cell_desc; // lecun normal, orthogonal, zeros
 
 NT_API nt_layer *nt_dense_layer(nt_tape *t, int features, const nt_dense_desc *desc);
 NT_API nt_layer *nt_conv_layer(nt_tape *t, int features, nt_shape window, const nt_conv_layer_desc *desc);
@@ -846,6 +850,16 @@ NT_API nt_layer *nt_encoder_layer(nt_tape *t, const nt_encoder_desc *desc);
 NT_API nt_layer *nt_vit_layer(nt_tape *t, const nt_vit_desc *desc);
 // Tokens i32 (...) to their rows of a table, (..., features).
 NT_API nt_layer *nt_embed_layer(nt_tape *t, int64_t count, int features, const nt_embed_desc *desc);
+// Recurrent nets over x (batch, time, C), from a state of zeros: the states of all times, (batch, time, features). The last one alone:
+// nt_token_layer(t, -1) behind it. Parameters as flax's LSTMCell and GRUCell; every time step is recorded by itself.
+NT_API nt_layer *nt_lstm_layer(nt_tape *t, int features, const nt_cell_desc *desc);
+NT_API nt_layer *nt_gru_layer(nt_tape *t, int features, const nt_cell_desc *desc);
+// One step of them, for loops of your own: x (..., C), states (..., features), params as nt_parameters of the layer has them.
+typedef struct nt_lstm_state {
+    nt_tensor *c, *h;
+} nt_lstm_state;
+NT_API nt_lstm_state nt_lstm_cell(nt_lstm_state state, nt_tensor *x, nt_params params);
+NT_API nt_tensor *nt_gru_cell(nt_tensor *h, nt_tensor *x, nt_params params);
 
 // Lists of layers are counted; a NULL in them is an error that says which. NT_SERIAL(t, a, b, c): one after the other. The others
 // give each layer the same input and put the results together: nt_sum_layer(t, NT_LAYERS(a, b)) is a(x) + b(x).
@@ -17420,6 +17434,8 @@ enum {
     NTI_TOKEN,
     NTI_CLASS_TOKEN,
     NTI_POSITION,
+    NTI_LSTM,
+    NTI_GRU,
     NTI_LAYER_KINDS
 };
 enum { NTI_JOIN_SUM, NTI_JOIN_PRODUCT, NTI_JOIN_CONCAT };
@@ -17662,6 +17678,83 @@ static nt_tensor *nti_position_apply(const nt_layer *l, nt_tensor *x, nt_tensor 
     return nt_add(x, p[0]);
 }
 
+// Recurrent cells. Parameters: kernels and biases of the input's gates, then of the state's.
+enum { NTI_LSTM_PARAMS = 12, NTI_GRU_PARAMS = 10 };
+
+static int nti_cell_shapes(const nt_layer *l, const nt_tensor *x, nt_shape *shape) { // by the names: "ii/kernel", "hi/kernel", "hi/bias"
+    if (!nti_is_sequence(l, l->row->name, x)) return 0;
+    for (int k = 0; k < l->slots; k++) {
+        const char *name = l->row->param[k];
+        shape[k].rank = name[3] == 'k' ? 2 : 1;
+        shape[k].size[0] = name[3] == 'b' || name[0] == 'h' ? l->features : x->shape[2], shape[k].size[1] = l->features;
+    }
+    return 1;
+}
+
+// From the four parts that the input gives: i, f, g, o.
+static nt_lstm_state nti_lstm_step(nt_lstm_state s, nt_tensor *const *x, nt_tensor *const *p) {
+    nt_tensor *gate[4];
+    for (int k = 0; k < 4; k++) {
+        gate[k] = nt_add(x[k], nt_dense(s.h, p[4 + 2 * k], p[5 + 2 * k]));
+        gate[k] = k == 2 ? nt_tanh(gate[k]) : nt_sigmoid(gate[k]);
+    }
+    s.c = nt_add(nt_mul(gate[1], s.c), nt_mul(gate[0], gate[2]));
+    s.h = nt_mul(gate[3], nt_tanh(s.c));
+    return s;
+}
+
+static void nti_lstm_input(nt_tensor *x, nt_tensor *const *p, nt_tensor **part) {
+    for (int k = 0; k < 4; k++) part[k] = nt_dense(x, p[k], NULL);
+}
+
+// From r, z and n.
+static nt_tensor *nti_gru_step(nt_tensor *h, nt_tensor *const *x, nt_tensor *const *p) {
+    nt_tensor *r = nt_sigmoid(nt_add(x[0], nt_dense(h, p[6], NULL))), *z = nt_sigmoid(nt_add(x[1], nt_dense(h, p[7], NULL)));
+    nt_tensor *n = nt_tanh(nt_add(x[2], nt_mul(r, nt_dense(h, p[8], p[9]))));
+    return nt_add(nt_mul(nti_one_minus(z), n), nt_mul(z, h));
+}
+
+static void nti_gru_input(nt_tensor *x, nt_tensor *const *p, nt_tensor **part) {
+    for (int k = 0; k < 3; k++) part[k] = nt_dense(x, p[2 * k], p[2 * k + 1]);
+}
+
+static nt_tensor *nti_at_time(nt_tensor *x, int64_t time) {
+    nt_tensor *y = nt_slice_axis(x, 1, time, time + 1);
+    return y ? nt_squeeze(y, 1) : NULL;
+}
+
+// The input's parts for all times at once, then one step after the other.
+static nt_tensor *nti_cell_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    nt_tensor *part[4] = { NULL, NULL, NULL, NULL }, *at[4] = { NULL, NULL, NULL, NULL }, **h;
+    int lstm = l->slots == NTI_LSTM_PARAMS;
+    (void)a;
+    if (!nti_is_sequence(l, l->row->name, x)) return NULL;
+    if (x->shape[1] < 1 || x->shape[1] > 1000000) {
+        nti_sticky(l->tape, NT_ERROR_SHAPE, "%s: %v has no time step, or more than a million", l->row->name, x);
+        return NULL;
+    }
+    int time = (int)x->shape[1];
+    h = (nt_tensor **)nti_low(l->tape, (size_t)time * sizeof *h);
+    if (!h) return nti_record_memory(l->tape, NTI_OP_MATMUL);
+    if (lstm)
+        nti_lstm_input(x, p, part);
+    else
+        nti_gru_input(x, p, part);
+    nt_shape shape = nt_shape_make(2, x->shape);
+    shape.size[1] = l->features;
+    nt_lstm_state s;
+    s.c = s.h = nt_full(l->tape, x->dtype, shape, 0);
+    for (int k = 0; k < time && s.h; k++) {
+        for (int j = 0; j < 4 && part[j]; j++) at[j] = nti_at_time(part[j], k);
+        if (lstm)
+            s = nti_lstm_step(s, at, p);
+        else
+            s.h = nti_gru_step(s.h, at, p);
+        h[k] = s.h;
+    }
+    return s.h ? nt_stack(nti_list(h, time), 1) : NULL;
+}
+
 #define NTI_NO_PARAMS { NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
 #define NTI_PARAMS2(a, b) { a, b, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
 static const nti_layer_row nti_layer_rows[NTI_LAYER_KINDS] = {
@@ -17687,12 +17780,24 @@ static const nti_layer_row nti_layer_rows[NTI_LAYER_KINDS] = {
     { "Dropout", NTI_NO_PARAMS, NULL, nti_dropout_apply },
     { "Embed", NTI_PARAMS2("embedding", NULL), nti_embed_shapes, nti_embed_apply },
     { "MultiHeadDotProductAttention",
-      { "query/kernel", "query/bias", "key/kernel", "key/bias", "value/kernel", "value/bias", "out/kernel", "out/bias", NULL, NULL, NULL, NULL },
-      nti_attention_layer_shapes, nti_attention_layer_apply },
+      { "query/kernel", "query/bias", "key/kernel", "key/bias", "value/kernel", "value/bias", "out/kernel", "out/bias", NULL, NULL, NULL,
+        NULL },
+      nti_attention_layer_shapes,
+      nti_attention_layer_apply },
     { "Tokens", NTI_NO_PARAMS, NULL, nti_tokens_apply },
     { "Token", NTI_NO_PARAMS, NULL, nti_token_apply },
     { "ClassToken", NTI_PARAMS2("", NULL), nti_class_token_shapes, nti_class_token_apply },
     { "AddPositionEmbs", NTI_PARAMS2("pos_embedding", NULL), nti_position_shapes, nti_position_apply },
+    { "LSTMCell",
+      { "ii/kernel", "if/kernel", "ig/kernel", "io/kernel", "hi/kernel", "hi/bias", "hf/kernel", "hf/bias", "hg/kernel", "hg/bias",
+        "ho/kernel", "ho/bias" },
+      nti_cell_shapes,
+      nti_cell_apply },
+    { "GRUCell",
+      { "ir/kernel", "ir/bias", "iz/kernel", "iz/bias", "in/kernel", "in/bias", "hr/kernel", "hz/kernel", "hn/kernel", "hn/bias", NULL,
+        NULL },
+      nti_cell_shapes,
+      nti_cell_apply },
 };
 
 // Making ------------------------------------------------------------------------------------------------------------------
@@ -17928,6 +18033,62 @@ static nt_layer *nti_token_parameter(nt_tape *t, const char *name, int kind, nt_
 
 NT_API nt_layer *nt_position_layer(nt_tape *t, nt_dtype dtype) {
     return nti_token_parameter(t, "nt_position_layer", NTI_POSITION, dtype, NT_INIT_NORMAL, 0.02);
+}
+
+static nt_layer *nti_cell_layer(nt_tape *t, const char *name, int kind, int features, const nt_cell_desc *desc) {
+    nt_cell_desc d;
+    memset(&d, 0, sizeof d);
+    if (desc) d = *desc;
+    if (t && features < 1) {
+        nti_sticky(t, NT_ERROR_ARGUMENT, "%s: features must be 1 or more", name);
+        return NULL;
+    }
+    if (t && !nti_is_float(d.dtype)) {
+        nti_sticky(t, NT_ERROR_DTYPE, "%s: parameters are f32 or f64", name);
+        return NULL;
+    }
+    nt_layer *l = nti_leaf_layer(t, name, kind);
+    if (!l) return NULL;
+    l->features = features, l->dtype = d.dtype;
+    for (int k = 0; k < l->slots; k++) {
+        const char *p = l->row->param[k];
+        l->use[k] = 1;
+        if (p[3] == 'b')
+            l->init[k] = nti_init_default(d.bias_init, NT_INIT_ZEROS);
+        else
+            l->init[k] = p[0] == 'h' ? nti_init_default(d.recurrent_init, NT_ORTHOGONAL) : nti_init_default(d.kernel_init, NT_LECUN_NORMAL);
+    }
+    return l;
+}
+
+NT_API nt_layer *nt_lstm_layer(nt_tape *t, int features, const nt_cell_desc *desc) {
+    return nti_cell_layer(t, "nt_lstm_layer", NTI_LSTM, features, desc);
+}
+NT_API nt_layer *nt_gru_layer(nt_tape *t, int features, const nt_cell_desc *desc) {
+    return nti_cell_layer(t, "nt_gru_layer", NTI_GRU, features, desc);
+}
+
+static int nti_cell_valid(const char *name, nt_tensor *x, nt_params params, int count) {
+    if (!x || !nti_alive(x)) return 0;
+    if (params.count == count && params.items) return 1;
+    nti_sticky(x->tape, NT_ERROR_ARGUMENT, "%s takes %d parameters, as nt_parameters of its layer gives them, not %d", name, count,
+               params.count);
+    return 0;
+}
+
+NT_API nt_lstm_state nt_lstm_cell(nt_lstm_state state, nt_tensor *x, nt_params params) {
+    nt_tensor *part[4];
+    nt_lstm_state none = { NULL, NULL };
+    if (!nti_cell_valid("nt_lstm_cell", x, params, NTI_LSTM_PARAMS)) return none;
+    nti_lstm_input(x, params.items, part);
+    return nti_lstm_step(state, part, params.items);
+}
+
+NT_API nt_tensor *nt_gru_cell(nt_tensor *h, nt_tensor *x, nt_params params) {
+    nt_tensor *part[3];
+    if (!nti_cell_valid("nt_gru_cell", x, params, NTI_GRU_PARAMS)) return NULL;
+    nti_gru_input(x, params.items, part);
+    return nti_gru_step(h, part, params.items);
 }
 
 // Checks a list of layers and counts their steps; -1 after an error.

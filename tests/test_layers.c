@@ -209,6 +209,41 @@ static void tables(void) {
     nt_tape_close(t);
 }
 
+// A recurrent layer against its cell, one step after the other.
+static void cells(void) {
+    nt_tape *t = nt_tape_open(NULL);
+    nt_tensor *x = nt_normal(nt_key_tensor(t, nt_key(1)), NT_F64, NT_SHAPE(2, 4, 3)), *zero = nt_full(t, NT_F64, NT_SHAPE(2, 5), 0), *h = zero, *seen[4], *states[4];
+    nt_lstm_state s = { zero, zero }, none = { NULL, NULL };
+    nt_cell_desc d;
+    memset(&d, 0, sizeof d);
+    d.dtype = NT_F64, d.bias_init.kind = NT_INIT_NORMAL, d.bias_init.scale = 0.3;
+    nt_layer *lstm = nt_lstm_layer(t, 5, &d), *gru = nt_layer_named(nt_gru_layer(t, 5, &d), "cell");
+    TAP_CHECK(nt_init(lstm, nt_key(2), x) == NT_OK && nt_init(gru, nt_key(2), x) == NT_OK);
+    TAP_CHECK(named(lstm, "LSTMCell_0/ii/kernel LSTMCell_0/if/kernel LSTMCell_0/ig/kernel LSTMCell_0/io/kernel LSTMCell_0/hi/kernel LSTMCell_0/hi/bias "
+                          "LSTMCell_0/hf/kernel LSTMCell_0/hf/bias LSTMCell_0/hg/kernel LSTMCell_0/hg/bias LSTMCell_0/ho/kernel LSTMCell_0/ho/bias"));
+    TAP_CHECK(named(gru, "cell/ir/kernel cell/ir/bias cell/iz/kernel cell/iz/bias cell/in/kernel cell/in/bias cell/hr/kernel cell/hz/kernel cell/hn/kernel cell/hn/bias"));
+    nt_tensor *w = param(gru, "cell/hz/kernel"), *one = nt_matmul(nt_swap_axes(w, 0, 1), w);
+    nt_tensor *unit = nt_cast(nt_equal(nt_iota(t, NT_I32, NT_SHAPE(5, 5), 0), nt_iota(t, NT_I32, NT_SHAPE(5, 5), 1)), NT_F64);
+    TAP_CHECK(difference(one, unit) < 1e-14); // recurrent kernels begin orthogonal
+    for (int k = 0; k < 4; k++) {
+        nt_tensor *now = nt_squeeze(nt_slice_axis(x, 1, k, k + 1), 1);
+        seen[k] = (s = nt_lstm_cell(s, now, nt_parameters(lstm))).h;
+        states[k] = h = nt_gru_cell(h, now, nt_parameters(gru));
+    }
+    nt_params a = { 4, NULL }, b = { 4, NULL };
+    a.items = seen, b.items = states;
+    TAP_CHECK(difference(nt_apply(lstm, x, NULL), nt_stack(a, 1)) < 1e-15 && difference(nt_apply(gru, x, NULL), nt_stack(b, 1)) < 1e-15);
+    nt_layer *last = NT_SERIAL(t, gru, nt_token_layer(t, -1));
+    TAP_CHECK(nt_init(last, nt_key(2), x) == NT_OK && difference(nt_apply(last, x, NULL), h) < 1e-15);
+    TAP_CHECK(nt_gru_cell(h, zero, nt_parameters(lstm)) == NULL && strstr(nt_error(t), "nt_gru_cell takes 10 parameters") != NULL);
+    nt_error_clear(t);
+    TAP_CHECK(nt_lstm_cell(none, NULL, nt_parameters(lstm)).h == NULL && !nt_error(t));
+    TAP_CHECK(nt_apply(lstm, zero, NULL) == NULL && strstr(nt_error(t), "(batch, time, features)") != NULL);
+    nt_error_clear(t);
+    TAP_CHECK(nt_lstm_layer(t, 0, NULL) == NULL && nt_error(t));
+    nt_tape_close(t);
+}
+
 int main(void) {
     names();
     branches();
@@ -216,5 +251,6 @@ int main(void) {
     activations();
     images();
     tables();
+    cells();
     return tap_end();
 }
