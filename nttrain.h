@@ -41,7 +41,7 @@
 //                 >>integers  >>casts  >>random arrays  >>initializers
 //                 operations, their plans and tiles: >>matmul  >>convolution  >>axes  >>reductions  >>row operations  >>attention  >>pooling rows
 //                 >>moving rows  >>gather and scatter  >>scans and sorts  >>check of indices  >>factorisations  >>elementwise driver  >>evaluators
-//                 >>rows  >>rules  >>samples  >>autodiff  >>transforms  >>compiler  >>planner  >>programs  >>running  >>reports
+//                 >>rows  >>rules  >>samples  >>autodiff  >>transforms  >>chunks  >>compiler  >>planner  >>programs  >>running  >>reports
 //                 >>layers  >>optimizers  >>files
 //
 // Licence: public domain or MIT-0, at your choice; see the end of the file.
@@ -14823,6 +14823,151 @@ NT_API nt_tensor *nt_taylor(nt_tensor *y, nt_params params, nt_params params0, i
     nt_params p = nt_taylor_many(nti_list(&y, 1), params, params0, degree);
     return p.count ? p.items[0] : NULL;
 }
+// >>chunks
+// ---------------------------------------------------------------------------------------------------------------------
+// Maps whose iterations are taken several at a time are recorded again before they are compiled: the body batched over the
+// index, as nt_vmap does it, in a map of fewer iterations, and once more for the iterations that are left over. A node of the
+// body has two replacements: `adjoint` in the loop, `pending` in the rest; `held` marks those that are batched.
+// ---------------------------------------------------------------------------------------------------------------------
+static uint32_t nti_new_epoch(nt_tape *t) { return t->epoch += 2; } // the one below it is nobody's: see nti_list_external
+
+typedef struct nti_chunking {
+    nt_map *map, *fewer;      // fewer: its iterations are chunks
+    uint32_t epoch;
+    int64_t chunk, turns, rest;
+} nti_chunking;
+
+static nti_node **nti_chunk_replacement(nti_node *n, int rest) { return rest ? &n->pending : &n->adjoint; }
+
+// The operands of a node of the body in the loop or in the rest.
+static nt_tensor **nti_chunk_operands(const nti_chunking *a, nti_node *n, int rest, nt_tensor **few, uint8_t *batched) {
+    nt_tensor **x = nti_operands(n, few);
+    for (int k = 0; x && k < n->inputs; k++) {
+        nti_node *in = n->in[k];
+        batched[k] = in->held == a->epoch;
+        if (in->reach != a->epoch) continue;
+        int inside = rest && nti_loop_within(in->loop, a->map);
+        x[k] = &(*nti_chunk_replacement(in, inside))->pub;
+    }
+    return x;
+}
+
+// A slice by the map's own index: of whole chunks in the loop, the end of the operand in the rest.
+static nt_tensor *nti_chunk_slice(const nti_chunking *a, nt_tensor *x, int rest) {
+    int64_t whole = a->turns * a->chunk;
+    if (rest) return nt_slice_axis(x, 0, whole, a->map->count);
+    nt_shape shape = nti_batch_shape(nt_shape_of(x), a->turns);
+    shape.size[1] = a->chunk;
+    return nt_map_slice(a->fewer, nt_reshape(nt_slice_axis(x, 0, 0, whole), shape));
+}
+
+static nt_tensor *nti_chunk_node(const nti_chunking *a, nti_node *n, int rest) {
+    nt_tensor *few[NTI_FEW], **x;
+    uint8_t bits[NTI_FEW], *batched = n->inputs <= NTI_FEW ? bits : (uint8_t *)nti_low(n->pub.tape, n->inputs);
+    if (!batched || !(x = nti_chunk_operands(a, n, rest, few, batched))) return nti_record_memory(n->pub.tape, n->op);
+    if (n->op == NTI_OP_MAP_SLICE && n->in[1] == nti_n(a->map->index)) return nti_chunk_slice(a, x[0], rest);
+    return n->held == a->epoch ? nti_vmap_node(n, x, batched, rest ? a->rest : a->chunk) : nti_again(&n->pub, x);
+}
+
+// The map in which an inner map's copy lies, and the copy itself.
+static nt_tensor *nti_chunk_inner(const nti_chunking *a, nti_node *index, int rest) {
+    nt_map *m = index->loop, *around = m->parent == a->map ? (rest ? a->map->parent : a->fewer)
+                                                           : (*nti_chunk_replacement(nti_n(m->parent->index), rest))->loop;
+    nt_map *copy = nti_map_new(m->tape, m->count, m->chunk, around);
+    return copy ? copy->index : NULL;
+}
+
+// Part of a result: the sum or the list of a chunk's values.
+static nt_tensor *nti_chunk_result(const nti_chunking *a, nti_node *n, int rest) {
+    nti_node *y = n->in[0];
+    nt_tensor *part = nti_spread_batch(&(*nti_chunk_replacement(y, rest))->pub, y->held == a->epoch, rest ? a->rest : a->chunk);
+    if (n->op == NTI_OP_MAP_SUM) {
+        nt_axes first = { 1, { 0 } };
+        part = nt_sum_axes(part, first, 0);
+        return rest ? part : nt_map_sum(a->fewer, part);
+    }
+    if (rest) return part;
+    nt_shape shape = nt_shape_of(&n->pub);
+    shape.size[0] = a->turns * a->chunk;
+    return nt_reshape(nt_map_stack(a->fewer, part), shape);
+}
+
+static nt_tensor *nti_chunk_results(const nti_chunking *a, nti_node *n) {
+    nt_tensor *part[2];
+    part[0] = nti_chunk_result(a, n, 0), part[1] = a->rest ? nti_chunk_result(a, n, 1) : NULL;
+    if (!a->rest) return part[0];
+    return n->op == NTI_OP_MAP_SUM ? nt_add(part[0], part[1]) : nt_concat(nti_list(part, 2), 0);
+}
+
+// Records node n again where it depends on the index, or on what was recorded again. 0 after an error.
+static int nti_chunk_visit(const nti_chunking *a, nti_node *n) {
+    int any = 0, batched = n->op == NTI_OP_MAP_SLICE && n->in[1] == nti_n(a->map->index);
+    for (int k = 0; k < n->inputs; k++) any |= n->in[k]->reach == a->epoch, batched |= n->in[k]->held == a->epoch;
+    int inner = n->op == NTI_OP_MAP_INDEX && n->loop != a->map && nti_loop_within(n->loop, a->map);
+    if (!any && !inner) return 1;
+    n->reach = a->epoch, n->pending = NULL;
+    if ((nti_row_of(n->op)->flags & NTI_LEAVES) && n->in[1] == nti_n(a->map->index)) n->adjoint = nti_n(nti_chunk_results(a, n));
+    else {
+        int body = nti_loop_within(n->loop, a->map);
+        if (body && batched) n->held = a->epoch;
+        for (int rest = 0; rest <= (body && a->rest); rest++)
+            *nti_chunk_replacement(n, rest) = nti_n(inner ? nti_chunk_inner(a, n, rest) : nti_chunk_node(a, n, rest));
+    }
+    return n->adjoint != NULL;
+}
+
+// The indices of a chunk: index times chunk + 0, 1, 2 ..., or those that are left over.
+static int nti_chunk_begin(nti_chunking *a, nt_map *m) {
+    nti_node *index = nti_n(m->index);
+    a->map = m, a->chunk = m->chunk, a->turns = m->count / m->chunk, a->rest = m->count % m->chunk;
+    a->fewer = nti_map_new(m->tape, a->turns, 1, m->parent);
+    if (!a->fewer) return 0;
+    nt_tensor *first = nt_scale(a->fewer->index, (double)a->chunk);
+    nt_tensor *all = nt_add(first, nt_iota(m->tape, NT_I32, nt_shape_make(1, &a->chunk), 0));
+    nt_tensor *rest = nt_iota(m->tape, NT_I32, nt_shape_make(1, &a->rest), 0);
+    rest = nt_add(rest, nt_full_like(rest, (double)(a->turns * a->chunk)));
+    index->adjoint = nti_n(all), index->pending = nti_n(rest), index->reach = index->held = a->epoch;
+    return all && rest;
+}
+
+// The newest map with chunks that the targets need.
+static nt_map *nti_chunk_find(nt_tape *t, uint32_t epoch, const nt_params *outputs, const nt_params *effects) {
+    nt_map *found = NULL;
+    for (int k = 0; k < outputs->count; k++) nti_n(outputs->items[k])->mark = epoch;
+    for (int k = 0; k < effects->count; k++) nti_n(effects->items[k])->mark = epoch;
+    for (nti_node *n = t->last; n; n = n->previous) {
+        if (n->mark != epoch) continue;
+        if (n->op == NTI_OP_MAP_INDEX && n->loop->chunk > 1 && !found) found = n->loop;
+        for (int k = 0; k < n->inputs; k++) n->in[k]->mark = epoch;
+    }
+    return found;
+}
+
+static int nti_chunk_list(nt_tape *t, uint32_t epoch, nt_params *list) { // the list with what stands for its values now
+    nt_params p = nti_list((nt_tensor **)nti_low(t, (size_t)list->count * sizeof(nt_tensor *) + 1), list->count);
+    if (!p.items) return 0;
+    for (int k = 0; k < p.count; k++) {
+        nti_node *n = nti_n(list->items[k]);
+        p.items[k] = n->reach == epoch ? &n->adjoint->pub : &n->pub;
+    }
+    *list = p;
+    return 1;
+}
+
+// Outputs and effects without chunks; 0 after an error.
+static int nti_expand_chunks(nt_tape *t, nt_params *outputs, nt_params *effects) {
+    for (;;) {
+        nti_chunking a;
+        a.epoch = nti_new_epoch(t);
+        nt_map *m = nti_chunk_find(t, a.epoch, outputs, effects);
+        if (!m) return 1;
+        nti_node *last = t->last;
+        if (!nti_chunk_begin(&a, m)) return 0;
+        for (nti_node *n = nti_n(m->index)->next; n; n = n == last ? NULL : n->next)
+            if (n->mark == a.epoch && !nti_chunk_visit(&a, n)) return 0;
+        if (!nti_chunk_list(t, a.epoch, outputs) || !nti_chunk_list(t, a.epoch, effects)) return 0;
+    }
+}
 // >>compiler
 // ---------------------------------------------------------------------------------------------------------------------
 // From recorded nodes to a graph of values with views, operands and effects, in passes that each do one thing: collect,
@@ -14899,8 +15044,6 @@ static int nti_graph_rooms(nti_graph *g, const nti_want *want, int n) {
 // Pass 1: everything that the targets need, values from outside first, in recording order. Where loops are, what needs their results
 // comes behind them: results of one map that can be computed at the same time share a loop, the others wait for the next one,
 // which computes the body again.
-static uint32_t nti_new_epoch(nt_tape *t) { return t->epoch += 2; } // the one below it is nobody's: see nti_list_external
-
 static int nti_inside(const nti_node *n, const nt_map *level) { return n->op > NTI_OP_VARIABLE && nti_loop_within(n->loop, level); }
 static int nti_is_result(const nti_node *n, const nt_map *level) {
     return (nti_row_of(n->op)->flags & NTI_LEAVES) && n->loop == level;
@@ -16499,8 +16642,6 @@ static nt_program *nti_compile_plain(nt_tape *t, const nti_compile_job *job, siz
     t->temporary = 0;
     return p;
 }
-
-static int nti_expand_chunks(nt_tape *t, nt_params *outputs, nt_params *effects) { return !t->sticky && (outputs || effects); }
 
 static nt_program *nti_compile(nt_tape *t, const nti_compile_job *given) {
     nti_compile_job job = *given;
