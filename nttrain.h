@@ -2495,33 +2495,36 @@ typedef struct nti_rows_table {
 // >>linear algebra
 // What the kernels of factorisations are told. They work on one matrix of any strides, in blocks of NTI_BLOCK rows, with most
 // of the arithmetic in products. Blocks are fixed by the size, so neither tiles nor workers show in the bits.
-#define NTI_BLOCK 64                   // rows of a block of Cholesky, LU and triangular solves
-#define NTI_REFLECTORS 32              // Householder reflectors that are applied together
-#define NTI_CHUNK 256                  // rows of a tile of Cholesky; columns of a tile of solves
-#define NTI_SWEEPS 64                  // sweeps of QL whose rotations are applied together
+#define NTI_BLOCK 64      // rows of a block of Cholesky, LU and triangular solves
+#define NTI_REFLECTORS 32 // Householder reflectors that are applied together
+#define NTI_CHUNK 256     // rows of a tile of Cholesky; columns of a tile of solves
+#define NTI_SWEEPS 64     // sweeps of QL whose rotations are applied together
 
-typedef struct nti_matrix { void *p; int64_t rs, cs; } nti_matrix;   // strides count elements
+typedef struct nti_matrix {
+    void *p;
+    int64_t rs, cs;
+} nti_matrix; // strides count elements
 
-typedef struct nti_factor {            // one factorisation
-    nti_matrix x, out;                 // out: rows of n elements
+typedef struct nti_factor { // one factorisation
+    nti_matrix x, out;      // out: rows of n elements
     int64_t n;
 } nti_factor;
 
-typedef struct nti_solve {             // op(a) x = b in place on x (n, m)
+typedef struct nti_solve { // op(a) x = b in place on x (n, m)
     nti_matrix a, x;
     int64_t n, m;
-    int lower, unit;                   // of a as it is seen through its strides
+    int lower, unit; // of a as it is seen through its strides
 } nti_solve;
 
-typedef struct nti_linear_table {      // one for each pass and dtype; `room` has the elements that nti_*_room say
+typedef struct nti_linear_table { // one for each pass and dtype; `room` has the elements that nti_*_room say
     void (*cholesky)(const nti_factor *f, int64_t block, int64_t chunk, void *room); // chunk -1: the diagonal block
     void (*lu)(const nti_factor *f, int64_t block, int64_t chunk, void *room);       // chunk -1: the panel
     void (*solve)(const nti_solve *s, void *room);
     void (*lu_solve)(nti_matrix lu, nti_matrix x, int64_t n, int64_t m, int transpose, void *room);
-    void (*determinant)(nti_matrix lu, int64_t n, double *sign, void *diagonal);     // signs of the pivots; their magnitudes
-    void (*eigh)(nti_matrix x, int64_t n, void *values, void *vectors, void *room);  // vectors NULL: not computed
+    void (*determinant)(nti_matrix lu, int64_t n, double *sign, void *diagonal);    // signs of the pivots; their magnitudes
+    void (*eigh)(nti_matrix x, int64_t n, void *values, void *vectors, void *room); // vectors NULL: not computed
     void (*qr)(nti_matrix x, int64_t m, int64_t n, void *q, void *r, void *room);
-    void (*orthonormalize)(void *data, int64_t vectors, int64_t length, int by_rows);  // rows or columns of a contiguous matrix
+    void (*orthonormalize)(void *data, int64_t vectors, int64_t length, int by_rows); // rows or columns of a contiguous matrix
     void (*spectral)(const void *e, const void *c, int64_t n, void *out, void *room); // c NULL: the square root
 } nti_linear_table;
 
@@ -4842,6 +4845,8 @@ static NTI_INLINE nti_matrix NTI_K(nti_mat)(const NTI_T *p, int64_t rs, int64_t 
     return m;
 }
 #define NTI_MATRIX NTI_K(nti_mat)
+#define NTI_MULTIPLY NTI_K(nti_multiply)
+#define NTI_REFLECT NTI_K(nti_reflect)
 static NTI_INLINE nti_matrix NTI_K(nti_part)(nti_matrix m, int64_t i, int64_t j) { return NTI_MATRIX(NTI_AT(m, i, j), m.rs, m.cs); }
 static NTI_INLINE nti_matrix NTI_K(nti_turn)(nti_matrix m) { return NTI_MATRIX((const NTI_T *)m.p, m.cs, m.rs); }
 static NTI_INLINE NTI_T NTI_K(nti_root)(NTI_T x) { return (NTI_T)sqrt((double)x); }
@@ -4900,11 +4905,19 @@ static void NTI_K(nti_blend)(NTI_T *x, NTI_T a, NTI_T b, const NTI_T *y, int64_t
 // Forward substitution on 64 rows at most: four rows by two vectors in registers. d is lower, its elements beside the diagonal
 // negated; rows are filled up to a multiple of four with those of the identity.
 #define NTI_STRIP_4(X) X(0) X(1) X(2) X(3)
-#define NTI_STRIP_LOAD(i) const NTI_T *r##i = d + (j + i) * NTI_BLOCK; NTI_V a##i = NTI_LOAD(q + (j + i) * pitch), b##i = NTI_LOAD(q + (j + i) * pitch + NTI_W);
-#define NTI_STRIP_STEP(i) x = NTI_K(nti_spread)(r##i[k]); a##i = NTI_FMA(x, u, a##i); b##i = NTI_FMA(x, v, b##i);
-#define NTI_STRIP_MINUS(i, k) x = NTI_K(nti_spread)(r##i[j + k]); a##i = NTI_FMA(x, a##k, a##i); b##i = NTI_FMA(x, b##k, b##i);
-#define NTI_STRIP_PUT(i) \
-    if (!unit) x = NTI_K(nti_spread)(r##i[j + i]), a##i = a##i / x, b##i = b##i / x; \
+#define NTI_STRIP_LOAD(i)                                                                                                                  \
+    const NTI_T *r##i = d + (j + i) * NTI_BLOCK;                                                                                           \
+    NTI_V a##i = NTI_LOAD(q + (j + i) * pitch), b##i = NTI_LOAD(q + (j + i) * pitch + NTI_W);
+#define NTI_STRIP_STEP(i)                                                                                                                  \
+    x = NTI_K(nti_spread)(r##i[k]);                                                                                                        \
+    a##i = NTI_FMA(x, u, a##i);                                                                                                            \
+    b##i = NTI_FMA(x, v, b##i);
+#define NTI_STRIP_MINUS(i, k)                                                                                                              \
+    x = NTI_K(nti_spread)(r##i[j + k]);                                                                                                    \
+    a##i = NTI_FMA(x, a##k, a##i);                                                                                                         \
+    b##i = NTI_FMA(x, b##k, b##i);
+#define NTI_STRIP_PUT(i)                                                                                                                   \
+    if (!unit) x = NTI_K(nti_spread)(r##i[j + i]), a##i = a##i / x, b##i = b##i / x;                                                       \
     NTI_STORE(q + (j + i) * pitch, a##i), NTI_STORE(q + (j + i) * pitch + NTI_W, b##i);
 static void NTI_K(nti_solve_strip)(const NTI_T *d, NTI_T *p, int64_t pitch, int64_t rows, int unit) {
     for (int64_t c = 0; c < pitch; c += 2 * NTI_W) {
@@ -4917,9 +4930,11 @@ static void NTI_K(nti_solve_strip)(const NTI_T *d, NTI_T *p, int64_t pitch, int6
                 NTI_STRIP_4(NTI_STRIP_STEP)
             }
             NTI_STRIP_PUT(0)
+            // clang-format off
             NTI_STRIP_MINUS(1, 0) NTI_STRIP_PUT(1)
             NTI_STRIP_MINUS(2, 0) NTI_STRIP_MINUS(2, 1) NTI_STRIP_PUT(2)
             NTI_STRIP_MINUS(3, 0) NTI_STRIP_MINUS(3, 1) NTI_STRIP_MINUS(3, 2) NTI_STRIP_PUT(3)
+            // clang-format on
         }
     }
 }
@@ -4946,7 +4961,8 @@ static void NTI_K(nti_linear_solve)(const nti_solve *s, void *room) {
         NTI_K(nti_pack)(first, step, (const NTI_T *)x.p, rows, s->m, x.rs, x.cs);
         if (done) {
             if (s->m < pitch) memset(sum, 0, (size_t)(rows * pitch) * sizeof(NTI_T));
-            NTI_K(nti_multiply)(NTI_MATRIX(sums, step, 1), NTI_K(nti_part)(s->a, at, from), NTI_K(nti_part)(s->x, from, 0), rows, s->m, done, 0, rest);
+            NTI_MULTIPLY(NTI_MATRIX(sums, step, 1), NTI_K(nti_part)(s->a, at, from), NTI_K(nti_part)(s->x, from, 0), rows, s->m, done, 0,
+                         rest);
             NTI_K(nti_blend)(strip, 1, -1, sum, rows * pitch);
         }
         NTI_K(nti_pack_triangle)(d, a, rows, s->lower);
@@ -4957,16 +4973,16 @@ static void NTI_K(nti_linear_solve)(const nti_solve *s, void *room) {
 
 // Cholesky, block column after block column. strip (64, rows) = (x + x^T)/2 at these columns and rows, less the product of what
 // is factored; sum has the room of strip.
-static void NTI_K(nti_cholesky_strip)(const nti_factor *f, int64_t column, int64_t columns, int64_t row, int64_t rows, NTI_T *strip, NTI_T *sum,
-                                      int64_t pitch, NTI_T *rest) {
+static void NTI_K(nti_cholesky_strip)(const nti_factor *f, int64_t column, int64_t columns, int64_t row, int64_t rows, NTI_T *strip,
+                                      NTI_T *sum, int64_t pitch, NTI_T *rest) {
     nti_matrix x = NTI_K(nti_part)(f->x, column, row), y = NTI_K(nti_part)(f->x, row, column);
     memset(strip, 0, (size_t)(NTI_BLOCK * pitch) * sizeof(NTI_T)), memset(sum, 0, (size_t)(NTI_BLOCK * pitch) * sizeof(NTI_T));
     NTI_K(nti_pack)(strip, pitch, (const NTI_T *)x.p, columns, rows, x.rs, x.cs);
     NTI_K(nti_pack)(sum, pitch, (const NTI_T *)y.p, columns, rows, y.cs, y.rs);
     NTI_K(nti_blend)(strip, (NTI_T)0.5, (NTI_T)0.5, sum, columns * pitch);
     if (!column) return;
-    NTI_K(nti_multiply)(NTI_MATRIX(sum, pitch, 1), NTI_K(nti_part)(f->out, column, 0), NTI_K(nti_turn)(NTI_K(nti_part)(f->out, row, 0)), columns, rows,
-                        column, 0, rest);
+    NTI_MULTIPLY(NTI_MATRIX(sum, pitch, 1), NTI_K(nti_part)(f->out, column, 0), NTI_K(nti_turn)(NTI_K(nti_part)(f->out, row, 0)), columns,
+                 rows, column, 0, rest);
     NTI_K(nti_blend)(strip, 1, -1, sum, columns * pitch);
 }
 
@@ -5063,7 +5079,8 @@ static void NTI_K(nti_lu)(const nti_factor *f, int64_t block, int64_t chunk, voi
     NTI_K(nti_solve_strip)(d, strip, NTI_BLOCK, columns, 1);
     NTI_K(nti_unpack)(NTI_AT(f->out, column, at), f->out.rs, 1, 0, strip, NTI_BLOCK, columns, wide);
     for (int64_t k = 0; k < columns * NTI_BLOCK; k++) strip[k] = -strip[k];
-    NTI_K(nti_multiply)(NTI_K(nti_part)(f->out, end, at), NTI_K(nti_part)(f->out, end, column), NTI_MATRIX(strip, NTI_BLOCK, 1), n - end, wide, columns, 1, rest);
+    NTI_MULTIPLY(NTI_K(nti_part)(f->out, end, at), NTI_K(nti_part)(f->out, end, column), NTI_MATRIX(strip, NTI_BLOCK, 1), n - end, wide,
+                 columns, 1, rest);
 }
 
 // a x = b or a^T x = b in place on x (n, m)
@@ -5127,11 +5144,12 @@ static NTI_T NTI_K(nti_reflector)(NTI_T *x, int64_t n, NTI_T *tau) {
 
 // y (rows, m) times I - V T V^T: `count` reflectors, the rows of v (each m long, zeros before its 1), the first one first
 // (forward) or the last.
-static void NTI_K(nti_reflect)(nti_matrix y, int64_t rows, int64_t m, nti_matrix v, const NTI_T *tau, int64_t count, int forward, NTI_T *room) {
+static void NTI_K(nti_reflect)(nti_matrix y, int64_t rows, int64_t m, nti_matrix v, const NTI_T *tau, int64_t count, int forward,
+                               NTI_T *room) {
     const int64_t w = NTI_REFLECTORS;
     NTI_T *t = room, *gram = t + w * w, *c = gram + w * w, *b = c + NTI_CHUNK * w, *rest = b + NTI_CHUNK * w;
     memset(t, 0, (size_t)(w * w) * sizeof(NTI_T));
-    NTI_K(nti_multiply)(NTI_MATRIX(gram, w, 1), v, NTI_K(nti_turn)(v), count, count, m, 0, rest);
+    NTI_MULTIPLY(NTI_MATRIX(gram, w, 1), v, NTI_K(nti_turn)(v), count, count, m, 0, rest);
     for (int64_t j = 0; j < count; j++) { // -T, upper
         for (int64_t i = 0; i < j; i++) {
             NTI_T sum = 0;
@@ -5143,21 +5161,23 @@ static void NTI_K(nti_reflect)(nti_matrix y, int64_t rows, int64_t m, nti_matrix
     for (int64_t at = 0; at < rows; at += NTI_CHUNK) {
         int64_t some = nti_min(NTI_CHUNK, rows - at);
         nti_matrix part = NTI_K(nti_part)(y, at, 0), minus = NTI_MATRIX(t, w, 1);
-        NTI_K(nti_multiply)(NTI_MATRIX(c, w, 1), part, NTI_K(nti_turn)(v), some, count, m, 0, rest);
-        NTI_K(nti_multiply)(NTI_MATRIX(b, w, 1), NTI_MATRIX(c, w, 1), forward ? minus : NTI_K(nti_turn)(minus), some, count, count, 0, rest);
-        NTI_K(nti_multiply)(part, NTI_MATRIX(b, w, 1), v, some, m, count, 1, rest);
+        NTI_MULTIPLY(NTI_MATRIX(c, w, 1), part, NTI_K(nti_turn)(v), some, count, m, 0, rest);
+        NTI_MULTIPLY(NTI_MATRIX(b, w, 1), NTI_MATRIX(c, w, 1), forward ? minus : NTI_K(nti_turn)(minus), some, count, count, 0, rest);
+        NTI_MULTIPLY(part, NTI_MATRIX(b, w, 1), v, some, m, count, 1, rest);
     }
 }
 
 // The identity times all reflectors from the last to the first: rows of y (n, m) are the columns of Q. Reflector k starts at
 // column k + shift of row k of v.
-static void NTI_K(nti_form_q)(NTI_T *y, int64_t n, int64_t m, const NTI_T *v, int64_t reflectors, int64_t shift, const NTI_T *tau, NTI_T *room) {
+static void NTI_K(nti_form_q)(NTI_T *y, int64_t n, int64_t m, const NTI_T *v, int64_t reflectors, int64_t shift, const NTI_T *tau,
+                              NTI_T *room) {
     memset(y, 0, (size_t)(n * m) * sizeof(NTI_T));
     for (int64_t k = 0; k < n; k++) y[k * m + k] = 1;
     for (int64_t end = reflectors, at; end > 0; end = at) {
         at = (end - 1) / NTI_REFLECTORS * NTI_REFLECTORS;
         int64_t first = at + shift;
-        NTI_K(nti_reflect)(NTI_MATRIX(y + first * m + first, m, 1), n - first, m - first, NTI_MATRIX(v + at * m + first, m, 1), tau + at, end - at, 0, room);
+        NTI_REFLECT(NTI_MATRIX(y + first * m + first, m, 1), n - first, m - first, NTI_MATRIX(v + at * m + first, m, 1), tau + at, end - at,
+                    0, room);
     }
 }
 
@@ -5195,8 +5215,8 @@ static void NTI_K(nti_tridiagonal)(NTI_T *a, int64_t n, NTI_T *d, NTI_T *e, NTI_
         }
         for (int64_t k = 0; k < most * n; k++) minus[k] = -w[k], minus[most * n + k] = -v[k];
         for (int64_t r = at + count; r < n; r += NTI_BLOCK) // A -= V W^T + W V^T
-            NTI_K(nti_multiply)(NTI_MATRIX(a + r * n + r, n, 1), NTI_MATRIX(v + r, 1, n), NTI_MATRIX(minus + r, n, 1), nti_min(NTI_BLOCK, n - r), n - r, 2 * most,
-                                1, rest);
+            NTI_MULTIPLY(NTI_MATRIX(a + r * n + r, n, 1), NTI_MATRIX(v + r, 1, n), NTI_MATRIX(minus + r, n, 1), nti_min(NTI_BLOCK, n - r),
+                         n - r, 2 * most, 1, rest);
     }
     if (n) d[n - 1] = a[n * n - 1];
 }
@@ -5255,7 +5275,10 @@ static int NTI_K(nti_ql)(NTI_T *d, NTI_T *e, int64_t n, NTI_T *y, NTI_T *rotatio
     while (first < n) {
         for (last = first; last < n - 1; last++)
             if (NTI_ABS1(e[last]) <= eps * (NTI_ABS1(d[last]) + NTI_ABS1(d[last + 1]))) break;
-        if (last == first) { first++, tries = 0; continue; }
+        if (last == first) {
+            first++, tries = 0;
+            continue;
+        }
         if (tries++ == 60) return 0;
         int64_t to = NTI_K(nti_sweep)(d, e, first, last, rotation + 2 * sweeps * n);
         if (!y || to == last) continue;
@@ -5289,7 +5312,8 @@ static void NTI_K(nti_fill)(NTI_T *x, NTI_T value, int64_t n) {
 }
 
 static void NTI_K(nti_eigh)(nti_matrix x, int64_t n, void *values, void *vectors, void *room) {
-    NTI_T *a = (NTI_T *)room, *y = vectors ? a + n * n : NULL, *d = a + n * n * (vectors ? 2 : 1), *e = d + n, *tau = e + n, *rest = tau + n, top = 0;
+    NTI_T *a = (NTI_T *)room, *y = vectors ? a + n * n : NULL, *d = a + n * n * (vectors ? 2 : 1), *e = d + n, *tau = e + n,
+          *rest = tau + n, top = 0;
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) {
             NTI_T z = (NTI_T)0.5 * *NTI_AT(x, i, j) + (NTI_T)0.5 * *NTI_AT(x, j, i), size = NTI_ABS1(z);
@@ -5304,7 +5328,8 @@ static void NTI_K(nti_eigh)(nti_matrix x, int64_t n, void *values, void *vectors
         if (y) NTI_K(nti_form_q)(y, n, n, a, n - 1, 1, tau, rest);
         ok = NTI_K(nti_ql)(d, e, n, y, rest);
     }
-    if (ok) NTI_K(nti_eigh_sorted)(d, y, n, scale, (NTI_T *)values, (NTI_T *)vectors);
+    if (ok)
+        NTI_K(nti_eigh_sorted)(d, y, n, scale, (NTI_T *)values, (NTI_T *)vectors);
     else {
         NTI_K(nti_fill)((NTI_T *)values, NTI_NOT_A_NUMBER, n);
         if (vectors) NTI_K(nti_fill)((NTI_T *)vectors, NTI_NOT_A_NUMBER, n * n);
@@ -5336,10 +5361,13 @@ static void NTI_K(nti_qr)(nti_matrix x, int64_t m, int64_t n, void *q, void *r, 
             memset(row, 0, (size_t)i * sizeof(NTI_T));
             upper[i * n + i] = NTI_K(nti_reflector)(row + i, m - i, &tau[i]) / scale[i];
         }
-        NTI_K(nti_reflect)(NTI_MATRIX(a + (at + count) * m + at, m, 1), n - at - count, m - at, NTI_MATRIX(a + at * m + at, m, 1), tau + at, count, 1, rest);
+        NTI_REFLECT(NTI_MATRIX(a + (at + count) * m + at, m, 1), n - at - count, m - at, NTI_MATRIX(a + at * m + at, m, 1), tau + at, count,
+                    1, rest);
     }
-    if (ok) NTI_K(nti_form_q)(y, n, m, a, n, 0, tau, rest);
-    else NTI_K(nti_fill)(upper, NTI_NOT_A_NUMBER, n * n), NTI_K(nti_fill)(y, NTI_NOT_A_NUMBER, m * n);
+    if (ok)
+        NTI_K(nti_form_q)(y, n, m, a, n, 0, tau, rest);
+    else
+        NTI_K(nti_fill)(upper, NTI_NOT_A_NUMBER, n * n), NTI_K(nti_fill)(y, NTI_NOT_A_NUMBER, m * n);
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) out[i * n + j] = y[j * m + i];
 }
@@ -5373,23 +5401,35 @@ static void NTI_K(nti_orthonormalize)(void *data, int64_t vectors, int64_t lengt
 static void NTI_K(nti_spectral)(const void *e, const void *c, int64_t n, void *out, void *room) {
     const NTI_T *w = (const NTI_T *)e, eps = (NTI_T)(sizeof(NTI_T) == 8 ? 2.220446049250313e-16 : 1.1920929e-7);
     NTI_T *s = (NTI_T *)room, *p = s + n, *t = p + n * n, *rest = t + n * n, least = n ? -eps * (NTI_T)n * w[n - 1] : 0;
-    nti_matrix v = NTI_MATRIX(w + n, n, 1), vt = NTI_K(nti_turn)(v), pm = NTI_MATRIX(p, n, 1), tm = NTI_MATRIX(t, n, 1), om = NTI_MATRIX((NTI_T *)out, n, 1);
+    nti_matrix v = NTI_MATRIX(w + n, n, 1), vt = NTI_K(nti_turn)(v), pm = NTI_MATRIX(p, n, 1), tm = NTI_MATRIX(t, n, 1),
+               om = NTI_MATRIX((NTI_T *)out, n, 1);
     for (int64_t k = 0; k < n; k++) s[k] = NTI_K(nti_root)(w[k] < 0 && w[k] >= least ? 0 : w[k]);
     if (c) {
-        NTI_K(nti_multiply)(pm, vt, NTI_MATRIX((const NTI_T *)c, n, 1), n, n, n, 0, rest);
-        NTI_K(nti_multiply)(tm, pm, v, n, n, n, 0, rest);
+        NTI_MULTIPLY(pm, vt, NTI_MATRIX((const NTI_T *)c, n, 1), n, n, n, 0, rest);
+        NTI_MULTIPLY(tm, pm, v, n, n, n, 0, rest);
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < n; j++) t[i * n + j] /= s[i] + s[j];
-        NTI_K(nti_multiply)(pm, v, tm, n, n, n, 0, rest);
+        NTI_MULTIPLY(pm, v, tm, n, n, n, 0, rest);
     } else
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < n; j++) p[i * n + j] = w[n + i * n + j] * s[j];
-    NTI_K(nti_multiply)(om, pm, vt, n, n, n, 0, rest);
+    NTI_MULTIPLY(om, pm, vt, n, n, n, 0, rest);
 }
 
-static const nti_linear_table NTI_K(nti_linear_table) = { NTI_K(nti_cholesky), NTI_K(nti_lu), NTI_K(nti_linear_solve), NTI_K(nti_lu_solve),
-                                                          NTI_K(nti_determinant), NTI_K(nti_eigh), NTI_K(nti_qr), NTI_K(nti_orthonormalize),
-                                                          NTI_K(nti_spectral) };
+static const nti_linear_table
+    NTI_K(nti_linear_table) = { NTI_K(nti_cholesky), NTI_K(nti_lu), NTI_K(nti_linear_solve),   NTI_K(nti_lu_solve), NTI_K(nti_determinant),
+                                NTI_K(nti_eigh),     NTI_K(nti_qr), NTI_K(nti_orthonormalize), NTI_K(nti_spectral) };
+#undef NTI_AT
+#undef NTI_MATRIX
+#undef NTI_MULTIPLY
+#undef NTI_REFLECT
+#undef NTI_ABS1
+#undef NTI_NOT_A_NUMBER
+#undef NTI_STRIP_4
+#undef NTI_STRIP_LOAD
+#undef NTI_STRIP_STEP
+#undef NTI_STRIP_MINUS
+#undef NTI_STRIP_PUT
 #endif // NTI_PASS
 #ifdef NTI_PASS
 // The end of a pass: what the pass base defined goes, so that the next pass can start.
@@ -8495,7 +8535,8 @@ static void nti_plan_linear(const nti_call *c, nti_plan *p, int64_t tiles, int64
 // One matrix by one worker: every block column, its diagonal block first, then the rows below; at last whether it failed.
 static void nti_cholesky_whole(const nti_linear_table *k, const nti_factor *f, void *room) {
     for (int64_t block = 0; block <= nti_blocks(f->n); block++)
-        for (int64_t chunk = -1; chunk < nti_chunks(nti_max(0, f->n - (block + 1) * NTI_BLOCK)); chunk++) k->cholesky(f, block, chunk, room);
+        for (int64_t chunk = -1; chunk < nti_chunks(nti_max(0, f->n - (block + 1) * NTI_BLOCK)); chunk++)
+            k->cholesky(f, block, chunk, room);
 }
 
 static void nti_lu_whole(const nti_linear_table *k, const nti_factor *f, void *room) { // every panel, then the other block columns
@@ -8522,8 +8563,10 @@ static nti_factor nti_factor_of(const nti_call *c, int64_t index) {
 static void nti_eval_cholesky(const nti_call *c, int phase, int64_t tile, void *worker) {
     int64_t chunks = nti_chunks(nti_rows_of(&c->out) - NTI_BLOCK), below = phase % 2;
     nti_factor f = nti_factor_of(c, below ? tile / chunks : tile);
-    if (f.n <= NTI_WHOLE_FACTOR) nti_cholesky_whole(nti_linear_of(c), &f, worker);
-    else nti_linear_of(c)->cholesky(&f, phase / 2, below ? tile % chunks : -1, worker);
+    if (f.n <= NTI_WHOLE_FACTOR)
+        nti_cholesky_whole(nti_linear_of(c), &f, worker);
+    else
+        nti_linear_of(c)->cholesky(&f, phase / 2, below ? tile % chunks : -1, worker);
 }
 
 // i[0] a stands on the right, i[1] is upper, [2] is transposed, [3] has ones on its diagonal. Tiles are columns of x (rows, if a is on the right).
@@ -8531,7 +8574,8 @@ static int64_t nti_solve_columns(const nti_call *c) { return c->i[0] ? nti_rows_
 
 static void nti_plan_triangular_solve(const nti_call *c, nti_plan *p) {
     int64_t m = nti_solve_columns(c);
-    nti_plan_linear(c, p, nti_matrices_of(&c->out) * nti_chunks(m), nti_solve_room(nti_rows_of(&c->in[0]), nti_min(m, NTI_CHUNK), nti_out_size(c)));
+    nti_plan_linear(c, p, nti_matrices_of(&c->out) * nti_chunks(m),
+                    nti_solve_room(nti_rows_of(&c->in[0]), nti_min(m, NTI_CHUNK), nti_out_size(c)));
 }
 
 static void nti_eval_triangular_solve(const nti_call *c, int phase, int64_t tile, void *worker) {
@@ -8540,7 +8584,8 @@ static void nti_eval_triangular_solve(const nti_call *c, int phase, int64_t tile
     nti_matrix b = nti_matrix_of(&c->in[1], index);
     nti_solve s;
     (void)phase;
-    s.a = nti_matrix_of(&c->in[0], index), s.x = nti_matrix_of(&c->out, index), s.n = nti_rows_of(&c->in[0]), s.m = nti_min(NTI_CHUNK, m - at);
+    s.a = nti_matrix_of(&c->in[0], index), s.x = nti_matrix_of(&c->out, index), s.n = nti_rows_of(&c->in[0]),
+    s.m = nti_min(NTI_CHUNK, m - at);
     if (c->i[0]) b = nti_turned(b), s.x = nti_turned(s.x); // x a = b is a^T x^T = b^T
     if (c->i[0] != c->i[2]) s.a = nti_turned(s.a);
     s.lower = (c->i[1] != 0) == (c->i[0] != c->i[2]), s.unit = c->i[3] != 0;
@@ -8559,18 +8604,22 @@ static void nti_plan_lu(const nti_call *c, nti_plan *p) {
 static void nti_eval_lu(const nti_call *c, int phase, int64_t tile, void *worker) {
     int64_t blocks = nti_blocks(nti_columns_of(&c->out)), others = phase % 2;
     nti_factor f = nti_factor_of(c, others ? tile / blocks : tile);
-    if (f.n <= NTI_WHOLE_FACTOR) nti_lu_whole(nti_linear_of(c), &f, worker);
-    else nti_linear_of(c)->lu(&f, phase / 2, others ? tile % blocks : -1, worker);
+    if (f.n <= NTI_WHOLE_FACTOR)
+        nti_lu_whole(nti_linear_of(c), &f, worker);
+    else
+        nti_linear_of(c)->lu(&f, phase / 2, others ? tile % blocks : -1, worker);
 }
 
 // Operands a (for its derivative only), its factors, b; i[0] transposed.
 static void nti_plan_lu_solve(const nti_call *c, nti_plan *p) {
     int64_t m = nti_columns_of(&c->out);
-    nti_plan_linear(c, p, nti_matrices_of(&c->out) * nti_chunks(m), nti_solve_room(nti_rows_of(&c->out), nti_min(m, NTI_CHUNK), nti_out_size(c)));
+    nti_plan_linear(c, p, nti_matrices_of(&c->out) * nti_chunks(m),
+                    nti_solve_room(nti_rows_of(&c->out), nti_min(m, NTI_CHUNK), nti_out_size(c)));
 }
 
 static void nti_eval_lu_solve(const nti_call *c, int phase, int64_t tile, void *worker) {
-    int64_t n = nti_rows_of(&c->out), m = nti_columns_of(&c->out), chunks = nti_chunks(m), at = tile % chunks * NTI_CHUNK, some = nti_min(NTI_CHUNK, m - at);
+    int64_t n = nti_rows_of(&c->out), m = nti_columns_of(&c->out), chunks = nti_chunks(m), at = tile % chunks * NTI_CHUNK,
+            some = nti_min(NTI_CHUNK, m - at);
     nt_dtype dtype = (nt_dtype)c->out.dtype;
     nti_matrix x = nti_matrix_part(nti_matrix_of(&c->out, tile / chunks), dtype, 0, at);
     nti_matrix b = nti_matrix_part(nti_matrix_of(&c->in[2], tile / chunks), dtype, 0, at);
@@ -8582,7 +8631,9 @@ static void nti_eval_lu_solve(const nti_call *c, int phase, int64_t tile, void *
 // Operands a (for its derivative only) and its factors; i[0]: the determinant, its sign, the logarithm of its magnitude.
 enum { NTI_DET, NTI_DET_SIGN, NTI_DET_LOG };
 
-static void nti_plan_determinant(const nti_call *c, nti_plan *p) { nti_plan_linear(c, p, nti_view_size(&c->out), nti_columns_of(&c->in[1]) + 1); }
+static void nti_plan_determinant(const nti_call *c, nti_plan *p) {
+    nti_plan_linear(c, p, nti_view_size(&c->out), nti_columns_of(&c->in[1]) + 1);
+}
 
 static void nti_eval_determinant(const nti_call *c, int phase, int64_t tile, void *worker) {
     int64_t n = nti_columns_of(&c->in[1]), size = (int64_t)nti_out_size(c);
@@ -8632,8 +8683,8 @@ static void nti_plan_spectral(const nti_call *c, nti_plan *p) {
 static void nti_eval_spectral(const nti_call *c, int phase, int64_t tile, void *worker) {
     int64_t n = nti_rows_of(&c->out), size = (int64_t)nti_out_size(c), at = tile * n * n * size;
     (void)phase;
-    nti_linear_of(c)->spectral((const char *)c->in[1].data + tile * n * (n + 1) * size, c->inputs > 2 ? (const char *)c->in[2].data + at : NULL, n,
-                               (char *)c->out.data + at, worker);
+    nti_linear_of(c)->spectral((const char *)c->in[1].data + tile * n * (n + 1) * size,
+                               c->inputs > 2 ? (const char *)c->in[2].data + at : NULL, n, (char *)c->out.data + at, worker);
 }
 
 // >>elementwise driver
@@ -11230,7 +11281,9 @@ static int nti_same_lead(nti_node *n, int a, int b, int axes) { // equal but for
     return 1;
 }
 
-static int nti_infer_square(nti_node *n, nt_shape *shape, nt_dtype *dtype) { return nti_infer_same(n, shape, dtype) && nti_is_matrix(n, 0, 1); }
+static int nti_infer_square(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    return nti_infer_same(n, shape, dtype) && nti_is_matrix(n, 0, 1);
+}
 
 static int nti_infer_triangular_solve(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     const nt_tensor *a = &n->in[0]->pub, *b = &n->in[1]->pub;
@@ -11259,7 +11312,8 @@ static int nti_infer_lu_solve(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     const nt_tensor *a = &n->in[0]->pub, *b = &n->in[2]->pub;
     *shape = nt_shape_of(b), *dtype = a->dtype;
     if (!nti_is_matrix(n, 0, 1) || !nti_is_matrix(n, 2, 0) || !nti_fits_factors(n, 1, a)) return 0;
-    if (a->rank != b->rank || b->shape[b->rank - 2] != a->shape[a->rank - 1]) return nti_wrong(n, NT_ERROR_SHAPE, "a x = b takes a (n, n) and b (n, m)");
+    if (a->rank != b->rank || b->shape[b->rank - 2] != a->shape[a->rank - 1])
+        return nti_wrong(n, NT_ERROR_SHAPE, "a x = b takes a (n, n) and b (n, m)");
     return nti_same_lead(n, 0, 2, 2);
 }
 
@@ -11271,14 +11325,17 @@ static int nti_infer_determinant(nti_node *n, nt_shape *shape, nt_dtype *dtype) 
 
 static int nti_infer_eigh(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     if (!nti_infer_square(n, shape, dtype)) return 0;
-    if (n->i[0]) shape->size[shape->rank - 2]++;
-    else shape->rank--;
+    if (n->i[0])
+        shape->size[shape->rank - 2]++;
+    else
+        shape->rank--;
     return 1;
 }
 
 static int nti_infer_spectral(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     if (!nti_infer_square(n, shape, dtype) || !nti_fits_factors(n, 1, &n->in[0]->pub)) return 0;
-    return n->inputs < 3 || nti_same_shape(&n->in[0]->pub, &n->in[2]->pub) || nti_wrong(n, NT_ERROR_SHAPE, "operands 0 and 2 differ in shape");
+    return n->inputs < 3 || nti_same_shape(&n->in[0]->pub, &n->in[2]->pub) ||
+           nti_wrong(n, NT_ERROR_SHAPE, "operands 0 and 2 differ in shape");
 }
 
 // Views of factors: `first` rows are skipped and `rows` shown; 0: the first row, without its axis.
@@ -11299,13 +11356,17 @@ static int nti_infer_eigenvalues(nti_node *n, nt_shape *shape, nt_dtype *dtype) 
     for (int k = 0; fits && k < e->rank; k++) fits = e->shape[k] == x->shape[k];
     return fits || nti_wrong(n, NT_ERROR_SHAPE, "the factors are not those of the matrix");
 }
-static int nti_view_eigenvalues(const nti_node *n, const int64_t *in, int64_t *out, int64_t *offset) { return nti_view_rows(n, in, out, offset, 0, 1); }
+static int nti_view_eigenvalues(const nti_node *n, const int64_t *in, int64_t *out, int64_t *offset) {
+    return nti_view_rows(n, in, out, offset, 0, 1);
+}
 
 static int nti_infer_eigenvectors(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     *shape = nt_shape_of(&n->in[1]->pub), *dtype = n->in[1]->pub.dtype;
     return nti_is_matrix(n, 1, 1) && nti_fits_factors(n, 0, &n->in[1]->pub);
 }
-static int nti_view_eigenvectors(const nti_node *n, const int64_t *in, int64_t *out, int64_t *offset) { return nti_view_rows(n, in, out, offset, 1, 0); }
+static int nti_view_eigenvectors(const nti_node *n, const int64_t *in, int64_t *out, int64_t *offset) {
+    return nti_view_rows(n, in, out, offset, 1, 0);
+}
 
 static int nti_infer_qr(nti_node *n, nt_shape *shape, nt_dtype *dtype) { // q (m, n) over r (n, n)
     const nt_tensor *x = &n->in[0]->pub;
@@ -11324,7 +11385,9 @@ static int nti_infer_qr_q(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
         return nti_wrong(n, NT_ERROR_SHAPE, "the factors are not those of the matrix");
     return nti_same_lead(n, 1, 0, 2);
 }
-static int nti_view_qr_q(const nti_node *n, const int64_t *in, int64_t *out, int64_t *offset) { return nti_view_rows(n, in, out, offset, 0, 0); }
+static int nti_view_qr_q(const nti_node *n, const int64_t *in, int64_t *out, int64_t *offset) {
+    return nti_view_rows(n, in, out, offset, 0, 0);
+}
 
 static int nti_infer_qr_r(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     if (!nti_infer_qr_q(n, shape, dtype)) return 0;
@@ -11358,7 +11421,8 @@ static nt_axes nti_last_axis(void) {
     return a;
 }
 
-static nt_tensor *nti_record_ints(int op, nt_tensor *x, nt_tensor *y, nt_tensor *z, const int64_t *i, int ni) { // z NULL: two operands, y NULL: one
+static nt_tensor *nti_record_ints(int op, nt_tensor *x, nt_tensor *y, nt_tensor *z, const int64_t *i,
+                                  int ni) { // z NULL: two operands, y NULL: one
     nt_tensor *in[3];
     in[0] = x, in[1] = y, in[2] = z;
     return x ? nti_record(x->tape, op, in, z ? 3 : y ? 2 : 1, i, ni, NULL, 0) : NULL;
@@ -11411,7 +11475,10 @@ static nt_tensor *nti_solve_broadcast(int op, nt_tensor *a, nt_tensor *b, const 
     in[0] = a, in[1] = b;
     if (!a || !b || !nti_alive(a) || !nti_alive(b)) return NULL;
     if (a->tape != b->tape || a->rank < 2 || !b->rank || a->dtype != b->dtype || !nti_is_float(a->dtype))
-        return nti_wrong_call(a->tape, op, in, 2, a->tape != b->tape ? NT_ERROR_ARGUMENT : a->rank < 2 || !b->rank ? NT_ERROR_SHAPE : NT_ERROR_DTYPE,
+        return nti_wrong_call(a->tape, op, in, 2,
+                              a->tape != b->tape        ? NT_ERROR_ARGUMENT
+                              : a->rank < 2 || !b->rank ? NT_ERROR_SHAPE
+                                                        : NT_ERROR_DTYPE,
                               "takes matrices (..., n, n) and b of rank 1 at least, of one tape, both f32 or both f64", NULL, 0);
     int vector = b->rank == 1;
     if (vector) b = nt_expand_dims(b, right ? 0 : 1);
@@ -11419,7 +11486,8 @@ static nt_tensor *nti_solve_broadcast(int op, nt_tensor *a, nt_tensor *b, const 
     own[0] = nt_shape_of(a), own[1] = nt_shape_of(b), in[1] = b;
     memset(lead, 0, sizeof lead);
     for (int k = 0; k < 2; k++) lead[k].rank = own[k].rank - 2, lead[k].shape = own[k].size, leads[k] = &lead[k];
-    if (!nti_broadcast_shape(leads, 2, &all)) return nti_wrong_call(a->tape, op, in, 2, NT_ERROR_SHAPE, "the leading axes do not broadcast", NULL, 0);
+    if (!nti_broadcast_shape(leads, 2, &all))
+        return nti_wrong_call(a->tape, op, in, 2, NT_ERROR_SHAPE, "the leading axes do not broadcast", NULL, 0);
     all.rank += 2;
     for (int k = 0; k < 2; k++) {
         all.size[all.rank - 2] = own[k].size[own[k].rank - 2], all.size[all.rank - 1] = own[k].size[own[k].rank - 1];
@@ -11468,7 +11536,9 @@ NT_API nt_tensor *nt_inv(nt_tensor *a) {
     return lu ? nti_record_lu_solve(a, lu, nti_identity_like(a), 0) : NULL;
 }
 
-static nt_tensor *nti_determinant(nt_tensor *a, nt_tensor *lu, int64_t what) { return lu ? nti_record_ints(NTI_OP_DETERMINANT, a, lu, NULL, &what, 1) : NULL; }
+static nt_tensor *nti_determinant(nt_tensor *a, nt_tensor *lu, int64_t what) {
+    return lu ? nti_record_ints(NTI_OP_DETERMINANT, a, lu, NULL, &what, 1) : NULL;
+}
 
 NT_API nt_tensor *nt_det(nt_tensor *a) { return nti_determinant(a, nti_record1(NTI_OP_LU, a), NTI_DET); }
 
@@ -12860,7 +12930,8 @@ static nt_tensor *nti_vjp_triangular_solve(nt_tensor *y, nt_tensor **x, nt_tenso
     const int64_t *i = nti_n(y)->i;
     nt_tensor *b = nti_triangular_again(y, x[0], g, 1), *yt = nti_swap_last(y), *bt = nti_swap_last(b);
     if (k) return b;
-    nt_tensor *p = i[0] ? (i[2] ? nti_record_matmul(bt, y) : nti_record_matmul(yt, b)) : (i[2] ? nti_record_matmul(y, bt) : nti_record_matmul(b, yt));
+    nt_tensor *p =
+        i[0] ? (i[2] ? nti_record_matmul(bt, y) : nti_record_matmul(yt, b)) : (i[2] ? nti_record_matmul(y, bt) : nti_record_matmul(b, yt));
     return nt_neg(nti_read_triangle(y, p));
 }
 
@@ -12932,8 +13003,14 @@ static nt_tensor *nti_vjp_eigenvectors(nt_tensor *y, nt_tensor **x, nt_tensor *g
 
 // The root S of x: S dS + dS S = dX, so no division by differences of eigenvalues. LYAPUNOV(x, factors, c) solves S z + z S = c.
 static nt_tensor *nti_lyapunov(nt_tensor **x, nt_tensor *c) { return c ? nti_record_ints(NTI_OP_LYAPUNOV, x[0], x[1], c, NULL, 0) : NULL; }
-static nt_tensor *nti_jvp_sym_sqrt(nt_tensor *y, nt_tensor **x, nt_tensor **t) { (void)y; return t[0] ? nti_lyapunov(x, nti_symmetric(t[0])) : NULL; }
-static nt_tensor *nti_vjp_sym_sqrt(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { (void)y; return k ? NULL : nti_symmetric(nti_lyapunov(x, g)); }
+static nt_tensor *nti_jvp_sym_sqrt(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
+    (void)y;
+    return t[0] ? nti_lyapunov(x, nti_symmetric(t[0])) : NULL;
+}
+static nt_tensor *nti_vjp_sym_sqrt(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    (void)y;
+    return k ? NULL : nti_symmetric(nti_lyapunov(x, g));
+}
 
 static nt_tensor *nti_jvp_lyapunov(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
     nt_tensor *c = t[2];
@@ -12975,7 +13052,8 @@ static nt_tensor *nti_vjp_qr_q(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k)
 }
 static nt_tensor *nti_vjp_qr_r(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
     if (!k) return NULL;
-    nt_tensor *m = nti_record_matmul(g, nti_swap_last(y)), *p = nti_record_matmul(nti_qr_part(NTI_OP_QR_Q, x), nt_sub(m, nti_skew_transposed(m)));
+    nt_tensor *m = nti_record_matmul(g, nti_swap_last(y)),
+              *p = nti_record_matmul(nti_qr_part(NTI_OP_QR_Q, x), nt_sub(m, nti_skew_transposed(m)));
     return nti_over_r(y, p, 1);
 }
 
@@ -13481,19 +13559,16 @@ static nt_tensor *nti_sample_well(nti_sampler *s, const nt_shape *shape, int loo
 }
 
 static nt_tensor *nti_sample_linear(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
-    static const struct { int64_t lead, batch[2], n, m; uint8_t look[2]; } table[] = {
-        { 0, { 0 }, 4, 3, { NTI_LOOK, NTI_LOOK } },
-        { 1, { 2 }, 3, 2, { NTI_LOOK_SWAPPED, NTI_LOOK } },
-        { 0, { 0 }, 1, 1, { NTI_LOOK, NTI_LOOK } },
-        { 0, { 0 }, 5, 1, { NTI_LOOK_STEPPED, NTI_LOOK_SWAPPED } },
-        { 0, { 0 }, 0, 2, { NTI_LOOK, NTI_LOOK } },
-        { 2, { 2, 2 }, 2, 4, { NTI_LOOK_CUT, NTI_LOOK_STEPPED } },
-        { 1, { 0 }, 3, 2, { NTI_LOOK, NTI_LOOK } },
-        { 0, { 0 }, 6, 5, { NTI_LOOK, NTI_LOOK_SWAPPED } },
-        { 1, { 3 }, 1, 2, { NTI_LOOK_SPREAD, NTI_LOOK } },
-        { 0, { 0 }, 3, 7, { NTI_LOOK, NTI_LOOK } },
-        { 0, { 0 }, 150, 270, { NTI_LOOK, NTI_LOOK } },
-        { 0, { 0 }, 330, 3, { NTI_LOOK_SWAPPED, NTI_LOOK } },
+    static const struct {
+        int64_t lead, batch[2], n, m;
+        uint8_t look[2];
+    } table[] = {
+        { 0, { 0 }, 4, 3, { NTI_LOOK, NTI_LOOK } },        { 1, { 2 }, 3, 2, { NTI_LOOK_SWAPPED, NTI_LOOK } },
+        { 0, { 0 }, 1, 1, { NTI_LOOK, NTI_LOOK } },        { 0, { 0 }, 5, 1, { NTI_LOOK_STEPPED, NTI_LOOK_SWAPPED } },
+        { 0, { 0 }, 0, 2, { NTI_LOOK, NTI_LOOK } },        { 2, { 2, 2 }, 2, 4, { NTI_LOOK_CUT, NTI_LOOK_STEPPED } },
+        { 1, { 0 }, 3, 2, { NTI_LOOK, NTI_LOOK } },        { 0, { 0 }, 6, 5, { NTI_LOOK, NTI_LOOK_SWAPPED } },
+        { 1, { 3 }, 1, 2, { NTI_LOOK_SPREAD, NTI_LOOK } }, { 0, { 0 }, 3, 7, { NTI_LOOK, NTI_LOOK } },
+        { 0, { 0 }, 150, 270, { NTI_LOOK, NTI_LOOK } },    { 0, { 0 }, 330, 3, { NTI_LOOK_SWAPPED, NTI_LOOK } },
         { 1, { 3 }, 70, 5, { NTI_LOOK, NTI_LOOK } },
     };
     nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
@@ -13505,21 +13580,38 @@ static nt_tensor *nti_sample_linear(nt_tape *t, int op, nt_dtype dtype, int vari
     int64_t n = table[entry].n, m = table[entry].m;
     if (op == NTI_OP_EIGENVECTORS && variant >= NTI_SAMPLE_LARGE) n = 12; // rounding counts by the norm over the gap
     int right = op == NTI_OP_TRIANGULAR_SOLVE && (entry & 1), tall = op == NTI_OP_QR || op == NTI_OP_QR_Q || op == NTI_OP_QR_R;
-    a.size[a.rank++] = tall ? n + m : n, a.size[a.rank++] = n, b.size[b.rank++] = right ? m : n, b.size[b.rank++] = op == NTI_OP_LYAPUNOV ? n : right ? n : m;
+    a.size[a.rank++] = tall ? n + m : n, a.size[a.rank++] = n, b.size[b.rank++] = right ? m : n,
+    b.size[b.rank++] = op == NTI_OP_LYAPUNOV ? n
+                       : right               ? n
+                                             : m;
     kind = entry % 3;
     i[0] = right, i[1] = entry >> 1 & 1, i[2] = entry >> 2 & 1, i[3] = entry % 3 == 1;
-    nt_tensor *x = nti_sample_well(&s, &a, table[entry].look[0]), *y = op == NTI_OP_TRIANGULAR_SOLVE || op == NTI_OP_LU_SOLVE || op == NTI_OP_LYAPUNOV ? nti_sample_operand(&s, &b, table[entry].look[1]) : NULL;
+    nt_tensor *x = nti_sample_well(&s, &a, table[entry].look[0]),
+              *y = op == NTI_OP_TRIANGULAR_SOLVE || op == NTI_OP_LU_SOLVE || op == NTI_OP_LYAPUNOV
+                       ? nti_sample_operand(&s, &b, table[entry].look[1])
+                       : NULL;
     switch (op) {
-    case NTI_OP_TRIANGULAR_SOLVE: return nti_record_triangular(x, y, i);
-    case NTI_OP_LU_SOLVE: return nti_record_lu_solve(x, nti_record1(NTI_OP_LU, x), y, i[1]);
-    case NTI_OP_DETERMINANT: return nti_determinant(x, nti_record1(NTI_OP_LU, x), kind);
-    case NTI_OP_EIGH: return nti_record_eigh(x, entry & 1);
-    case NTI_OP_EIGENVALUES: return nti_record2(op, nti_record_eigh(x, entry & 1), x);
-    case NTI_OP_EIGENVECTORS: return nti_record2(op, nti_record_eigh(x, 1), x);
-    case NTI_OP_SYM_SQRT: return nti_record2(op, x, nti_record_eigh(x, 1));
-    case NTI_OP_LYAPUNOV: return nti_record_ints(op, x, nti_record_eigh(x, 1), y, NULL, 0);
-    case NTI_OP_QR_Q: case NTI_OP_QR_R: return nti_record2(op, nti_record1(NTI_OP_QR, x), x);
-    default: return nti_record1(op, x);
+    case NTI_OP_TRIANGULAR_SOLVE:
+        return nti_record_triangular(x, y, i);
+    case NTI_OP_LU_SOLVE:
+        return nti_record_lu_solve(x, nti_record1(NTI_OP_LU, x), y, i[1]);
+    case NTI_OP_DETERMINANT:
+        return nti_determinant(x, nti_record1(NTI_OP_LU, x), kind);
+    case NTI_OP_EIGH:
+        return nti_record_eigh(x, entry & 1);
+    case NTI_OP_EIGENVALUES:
+        return nti_record2(op, nti_record_eigh(x, entry & 1), x);
+    case NTI_OP_EIGENVECTORS:
+        return nti_record2(op, nti_record_eigh(x, 1), x);
+    case NTI_OP_SYM_SQRT:
+        return nti_record2(op, x, nti_record_eigh(x, 1));
+    case NTI_OP_LYAPUNOV:
+        return nti_record_ints(op, x, nti_record_eigh(x, 1), y, NULL, 0);
+    case NTI_OP_QR_Q:
+    case NTI_OP_QR_R:
+        return nti_record2(op, nti_record1(NTI_OP_QR, x), x);
+    default:
+        return nti_record1(op, x);
     }
 }
 

@@ -159,11 +159,27 @@ static nt_tensor *moved(stream *s, nt_tensor *x) {
     }
 }
 
+static nt_tensor *linear(stream *s, nt_tensor *x, nt_tensor *y) {
+    nt_triangular_desc d = { byte(s) % 2, byte(s) % 2, byte(s) % 2, byte(s) % 2 };
+    switch (byte(s) % 10) {
+    case 0: return nt_triangular_solve(x, y, &d);
+    case 1: return nt_solve(x, y);
+    case 2: return nt_solve_spd(x, y);
+    case 3: return nt_cholesky(x);
+    case 4: return nt_inv(x);
+    case 5: return nt_slogdet(x).log;
+    case 6: return nt_eigh(x).vectors;
+    case 7: return nt_eigvalsh(x);
+    case 8: return nt_sym_sqrt(x);
+    default: return nt_qr(x).r;
+    }
+}
+
 static nt_tensor *rest(nt_tape *t, stream *s, values *v) {
     nt_tensor *x = any(s, v), *y = any(s, v), *z = any(s, v), *key = nt_key_tensor(t, nt_key(1));
     nt_tensor *three[3] = { x, y, z };
     nt_params list = { 1 + byte(s) % 3, three }; // no parts: no tape that could take a message
-    switch (byte(s) % 14) {
+    switch (byte(s) % 17) {
     case 0: return nt_concat(list, small(s));
     case 1: return nt_stack(list, small(s));
     case 2: return nt_gather_clip(x, y, small(s));
@@ -177,6 +193,7 @@ static nt_tensor *rest(nt_tape *t, stream *s, values *v) {
     case 10: return nt_dense(x, y, z);
     case 11: return nt_dropout(x, key, real(s), axes(s));
     case 12: return nt_argmax(x, small(s));
+    case 13: case 14: case 15: return linear(s, x, y);
     default: return nt_randint(key, dtype(s), shape(s), number(s), number(s));
     }
 }

@@ -22,6 +22,19 @@ static nt_tensor *waves(nt_shape shape, double speed) {
     return nt_constant(t, NT_F32, shape, data);
 }
 
+static void triangles(void) {
+    nt_tensor *a = waves(NT_SHAPE(4, 4), 1.3), *b = waves(NT_SHAPE(4, 4), 0.9), *plain = nt_triangular_solve(a, b, NULL);
+    nt_triangular_desc d;
+    int *fields[4] = { &d.right, &d.upper, &d.transpose, &d.unit };
+    CLEAR(d);
+    tap_ok(same(plain, nt_triangular_solve(a, b, &d)), "triangular solve: NULL is all zeros: left, lower, as it is");
+    for (int k = 0; k < 4; k++) {
+        CLEAR(d);
+        *fields[k] = 1;
+        tap_ok(!same(plain, nt_triangular_solve(a, b, &d)), "triangular solve: field %d is seen", k);
+    }
+}
+
 static void convolutions(void) {
     nt_tensor *x = waves(NT_SHAPE(1, 7, 6, 4), 1.1), *w = waves(NT_SHAPE(3, 2, 4, 6), 0.7), *half = waves(NT_SHAPE(3, 2, 2, 6), 0.7), *plain = nt_conv(x, w, NULL);
     nt_conv_desc d;
@@ -216,6 +229,7 @@ static void programs(void) {
 int main(void) {
     t = nt_tape_open(NULL);
     convolutions();
+    triangles();
     pools();
     losses();
     layers();
