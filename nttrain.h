@@ -100,7 +100,7 @@ NT_API const char *nt_config_string(void);
 // ---------------------------------------------------------------------------------------------------------------------
 typedef enum nt_dtype {
     NT_F32, NT_F64, NT_I32, NT_U32, NT_BOOL,      // to compute with (bool: one byte, 0 or 1)
-    NT_F16, NT_BF16,                              // storage (arithmetic on them is refused for now: cast)
+    NT_F16, NT_BF16,                              // half the bytes: every operation computes in f32 and rounds its result once
     NT_I8, NT_U8, NT_I16, NT_U16, NT_I64, NT_U64, // storage: inputs, files, random bits
     NT_DTYPE_COUNT
 } nt_dtype;
@@ -261,7 +261,7 @@ NT_API const char *nt_status_name(nt_status status);
 // Where values come from. Inputs and variables have storage at the tape's high end and survive nt_forget_nodes.
 // ---------------------------------------------------------------------------------------------------------------------
 // An input changes between runs: by nt_write (copied into storage reserved by the first nt_write or the first compile that
-// reads it) or nt_bind (read in place, no storage). Any dtype; storage dtypes must be cast before arithmetic.
+// reads it) or nt_bind (read in place, no storage). Any dtype; integers of 8, 16 and 64 bits must be cast before arithmetic.
 NT_API nt_tensor *nt_input(nt_tape *t, nt_dtype dtype, nt_shape shape);
 // A variable keeps its value between runs and changes only by nt_write, nt_assign and optimizers. data NULL: zeros.
 NT_API nt_tensor *nt_variable(nt_tape *t, nt_dtype dtype, nt_shape shape, const void *data);
@@ -1435,7 +1435,7 @@ typedef struct nti_view {     // a strided operand; strides count elements, 0 re
     uint8_t dtype, rank;
 } nti_view;
 
-#define NTI_MAX_PHASES 4
+#define NTI_MAX_PHASES 6      // two of them for the copies of f16 and bf16 operands and results
 typedef struct nti_plan {     // an instruction runs phase after phase; the tiles of one phase run in any order, on any worker
     int phases;
     int rounds;               // all phases are gone through so many times (0: once); eval is given round * phases + phase
@@ -1478,7 +1478,9 @@ static const nti_dtype_row nti_dtypes[NT_DTYPE_COUNT] = {
 
 NT_API size_t nt_dtype_size(nt_dtype dtype) { return (unsigned)dtype < NT_DTYPE_COUNT ? nti_dtypes[dtype].size : 0; }
 NT_API const char *nt_dtype_name(nt_dtype dtype) { return (unsigned)dtype < NT_DTYPE_COUNT ? nti_dtypes[dtype].name : "no dtype"; }
-static int nti_is_float(nt_dtype dtype) { return dtype == NT_F32 || dtype == NT_F64; }
+static int nti_is_half(nt_dtype dtype) { return dtype == NT_F16 || dtype == NT_BF16; }
+static int nti_is_float(nt_dtype dtype) { return nti_dtypes[dtype].floating; }
+static nt_dtype nti_compute_dtype(nt_dtype dtype) { return nti_is_half(dtype) ? NT_F32 : dtype; } // what kernels see
 
 // A recorded value. Leaves (inputs, variables) lie at the high end and carry storage; all others at the low end, in a chain.
 typedef struct nti_node {
@@ -1716,7 +1718,9 @@ enum { // flags of a row
     NTI_BOOLEAN = 2048,   // takes bool
     NTI_CHEAP = 4096,     // no arithmetic worth counting
     NTI_ALONE = 8192,     // equal ones are not one value
-    NTI_LEAVES = 16384    // a result of the map whose index is operand 1: outside of its body
+    NTI_LEAVES = 16384,   // a result of the map whose index is operand 1: outside of its body
+    NTI_READS_HALVES = 32768,   // reads f16 and bf16 operands as they lie; other rows get f32 copies in the instruction's scratch
+    NTI_HALVES = 65536 | 32768  // and writes such results: moves elements or converts by itself. So must views and effects, without the flag
 };
 
 typedef struct nti_row {
@@ -5844,6 +5848,8 @@ static int nti_cast_short(nt_dtype to, unsigned char *dst, nt_dtype from, const 
     case NTI_PAIR(NT_F16, NT_F32): NTI_CAST_EACH(float, uint16_t, nti_float_to_half(x))
     case NTI_PAIR(NT_F32, NT_BF16): NTI_CAST_EACH(uint16_t, float, nti_bfloat_to_float(x))
     case NTI_PAIR(NT_BF16, NT_F32): NTI_CAST_EACH(float, uint16_t, nti_float_to_bfloat(x))
+    case NTI_PAIR(NT_F64, NT_I32): NTI_CAST_EACH(int32_t, double, x)
+    case NTI_PAIR(NT_F64, NT_U32): NTI_CAST_EACH(uint32_t, double, x)
     default: return 0;
     }
     return 1;
@@ -5876,6 +5882,11 @@ static NTI_NOINLINE void nti_cast(nt_dtype to, void *out, nt_dtype from, const v
         else
             nti_narrow_signed(to, dst + i * nt_dtype_size(to), wide, m);
     }
+}
+// The same with the kernels of an instruction set where it has some.
+static void nti_convert(const struct nti_isa *isa, nt_dtype to, void *out, nt_dtype from, const void *in, size_t n) {
+    (void)isa;
+    nti_cast(to, out, from, in, n);
 }
 // >>random arrays
 // Random numbers as pure functions of (key, index): any range of elements of an array of any size can be made by itself,
@@ -6900,7 +6911,8 @@ static const nti_reduce_kernels *nti_reduce_find(const nti_call *c, int kind, in
 #define NTI_TURNED_COLUMNS 64           // the same where kept axes in front are the columns
 typedef struct nti_nest {
     nti_axes kept, outer, rows, columns;            // kept and reduced axes in front; rows, columns
-    size_t size;                                    // of an element
+    nt_dtype dtype;
+    size_t raw, size;                               // of an element as it lies; of the numbers that are added
     int lanes;                                      // rows go in lanes
     int direct;                                     // the kernels read the operand as it lies
     int64_t stride;                                 // then: from row to row
@@ -6952,11 +6964,13 @@ static int nti_nest_turn(nti_nest *t) {
 static void nti_nest_make(nti_nest *t, const nti_view *x, int64_t mask) {
     nti_nest_axes(t, x, mask);
     nti_nest_order(t);
-    t->size = nt_dtype_size((nt_dtype)x->dtype);
+    t->dtype = (nt_dtype)x->dtype;
+    t->raw = nt_dtype_size(t->dtype), t->size = nt_dtype_size(nti_compute_dtype(t->dtype));
     int turned = nti_nest_turn(t);
     int64_t m = t->columns.total;
     t->stride = t->rows.count ? t->rows.stride[0] : m;
-    t->direct = t->rows.count <= 1 && nti_axes_contiguous(&t->columns) && (m > 1 || t->stride == 1 || t->rows.count == 0);
+    t->direct = t->rows.count <= 1 && nti_axes_contiguous(&t->columns) && (m > 1 || t->stride == 1 || t->rows.count == 0) &&
+                t->raw == t->size;
     t->width = turned ? nti_min(m, NTI_TURNED_COLUMNS) : t->direct || t->lanes ? nti_min(m, NTI_UNIT_COLUMNS) : nti_min(m, 128);
     t->widths = m > 0 ? nti_tile_count(m, t->width) : 0;
     int64_t units = t->kept.total * t->widths, work = t->outer.total * t->rows.total * t->width;
@@ -6997,6 +7011,7 @@ static void nti_plan_sums(const nti_call *c, nti_plan *p) {
     nti_plan_tiles(p, outputs ? t.groups * t.chunks : 0);
     if (outputs == 0) return;
     if (!nti_nest_short(&t) || c->i[2]) p->worker = (size_t)(3 * r.sum + r.lanes + r.block) * t.size;
+    if (t.raw != t.size) p->worker += (size_t)r.block * t.raw;
     if (t.chunks == 1) return;
     p->phases = 2;
     p->tiles[1] = nti_tile_count(outputs, NTI_COMBINE);
@@ -7008,20 +7023,30 @@ typedef struct nti_piece { const char *from; int64_t row, end, column, width; } 
 
 // The first `rows` rows of a piece: as they lie, or gathered into the block without gaps; stride from row to row.
 static const char *nti_piece_read(const nti_nest *t, const nti_piece *p, int64_t rows, char *block, int64_t *stride) {
-    int64_t bytes = (int64_t)t->size;
+    int64_t bytes = (int64_t)t->raw;
     const nti_axes *r = &t->rows, *c = &t->columns;
     *stride = t->direct ? t->stride : p->width;
     if (t->direct) return p->from + (p->row * t->stride + p->column) * bytes;
     if (r->count <= 1 && c->count <= 1) {
         const char *from = p->from + (p->row * nti_axes_step(r) + p->column * nti_axes_step(c)) * bytes;
-        if (p->width == 1) nti_move(t->size, 1, rows, block, 0, 1, from, 0, nti_axes_step(r));
-        else nti_move(t->size, rows, p->width, block, p->width, 1, from, nti_axes_step(r), nti_axes_step(c));
+        if (p->width == 1) nti_move(t->raw, 1, rows, block, 0, 1, from, 0, nti_axes_step(r));
+        else nti_move(t->raw, rows, p->width, block, p->width, 1, from, nti_axes_step(r), nti_axes_step(c));
     } else if (p->width == 1 && c->total == 1) {
-        nti_axes_read(r, p->from, t->size, p->row, rows, block);
+        nti_axes_read(r, p->from, t->raw, p->row, rows, block);
     } else {
         for (int64_t k = 0; k < rows; k++)
-            nti_axes_read(c, p->from + nti_axes_offset(r, p->row + k) * bytes, t->size, p->column, p->width, block + k * p->width * bytes);
+            nti_axes_read(c, p->from + nti_axes_offset(r, p->row + k) * bytes, t->raw, p->column, p->width, block + k * p->width * bytes);
     }
+    return block;
+}
+
+// The same as numbers of dtype `as`: what lies there otherwise is converted from behind the block.
+static const char *nti_piece_numbers(const nti_call *c, const nti_nest *t, const nti_piece *p, int64_t rows, nt_dtype as, char *block,
+                                     int64_t *stride) {
+    if (as == t->dtype) return nti_piece_read(t, p, rows, block, stride);
+    char *raw = block + (size_t)nti_nest_scratch(t).block * nt_dtype_size(as);
+    nti_piece_read(t, p, rows, raw, stride);
+    nti_convert(c->isa, as, block, t->dtype, raw, (size_t)(rows * p->width));
     return block;
 }
 // Rows that are read at a time.
@@ -7029,11 +7054,12 @@ static int64_t nti_piece_step(const nti_nest *t, const nti_piece *p) {
     return t->direct ? p->end - p->row : nti_min(p->end - p->row, nti_max(1, NTI_BLOCK_ELEMENTS / p->width));
 }
 
-static void nti_reduce_piece(const nti_nest *t, const nti_reduce_kernels *k, nti_piece p, char *out, char *work, char *block) {
+static void nti_reduce_piece(const nti_call *c, const nti_nest *t, const nti_reduce_kernels *k, nti_piece p, char *out, char *work,
+                             char *block) {
     int64_t stride, rows;
     for (int fresh = 1; p.row < p.end; p.row += rows, fresh = 0) {
         rows = nti_piece_step(t, &p);
-        const char *x = nti_piece_read(t, &p, rows, block, &stride);
+        const char *x = nti_piece_numbers(c, t, &p, rows, nti_compute_dtype(t->dtype), block, &stride);
         if (!t->lanes) k->rows(out, x, rows, stride, p.width, fresh);
         else if (p.width == 1 && t->columns.total == 1) k->runs(out, x, 1, 0, rows);
         else k->lanes(out, x, rows, stride, p.width, work);
@@ -7042,7 +7068,7 @@ static void nti_reduce_piece(const nti_nest *t, const nti_reduce_kernels *k, nti
 
 static void nti_nest_piece(const nti_call *c, const nti_nest *t, int64_t unit, int64_t outer, nti_piece *p) {
     int64_t offset = nti_axes_offset(&t->kept, unit / t->widths) + nti_axes_offset(&t->outer, outer);
-    p->from = (const char *)c->in[0].data + offset * (int64_t)t->size;
+    p->from = (const char *)c->in[0].data + offset * (int64_t)t->raw;
     p->column = unit % t->widths * t->width;
     p->width = nti_min(t->width, t->columns.total - p->column);
 }
@@ -7064,7 +7090,7 @@ static void nti_reduce_group(const nti_call *c, const nti_nest *t, const nti_red
         nti_nest_piece(c, t, unit, j / t->pieces, &p);
         p.row = j % t->pieces * t->piece;
         p.end = nti_min(p.row + t->piece, t->rows.total);
-        nti_reduce_piece(t, k, p, j == first ? out : sum, work, block);
+        nti_reduce_piece(c, t, k, p, j == first ? out : sum, work, block);
         if (j > first) k->rows(out, sum, 1, 0, p.width, 0);
     }
 }
@@ -7112,11 +7138,16 @@ static void nti_eval_sums(const nti_call *c, int phase, int64_t tile, void *work
 }
 
 // Positions of extremes: the same units, all rows of a unit by one tile. Integers are compared as f64, which holds them.
-// Worker scratch: extremes, positions, the block, and the block of integers before they are converted.
+// Worker scratch: extremes, positions, the block, and the block of integers or halves before they are converted.
 #define NTI_ARG_COLUMNS 256
+static nt_dtype nti_arg_dtype(const nti_call *c) {
+    nt_dtype dtype = (nt_dtype)c->in[0].dtype;
+    return nti_is_float(dtype) ? nti_compute_dtype(dtype) : NT_F64;
+}
+
 static void nti_arg_nest(const nti_call *c, nti_nest *t) {
     nti_nest_make(t, &c->in[0], c->i[1]);
-    if (!nti_is_float((nt_dtype)c->in[0].dtype)) t->direct = 0;
+    if (nti_arg_dtype(c) != t->dtype) t->direct = 0;
     t->lanes = 0;
     t->piece = t->rows.total;
     t->width = nti_min(t->width, NTI_ARG_COLUMNS);
@@ -7130,19 +7161,8 @@ static void nti_plan_arg(const nti_call *c, nti_plan *p) {
     nti_arg_nest(c, &t);
     nti_plan_tiles(p, t.groups);
     nti_nest_room r = nti_nest_scratch(&t);
-    int blocks = nti_is_float((nt_dtype)c->in[0].dtype) ? 1 : 2;
+    int blocks = nti_arg_dtype(c) == t.dtype ? 1 : 2;
     p->worker = (size_t)(2 * r.sum + blocks * r.block) * sizeof(double);
-}
-
-static const void *nti_arg_read(const nti_call *c, const nti_nest *t, const nti_piece *p, int64_t rows, double *block, int64_t *stride) {
-    if (nti_is_float((nt_dtype)c->in[0].dtype)) return nti_piece_read(t, p, rows, (char *)block, stride);
-    const char *raw = nti_piece_read(t, p, rows, (char *)(block + nti_nest_scratch(t).block), stride);
-    for (int64_t k = 0; k < rows * p->width; k++) {
-        uint32_t x;
-        memcpy(&x, raw + 4 * k, 4);
-        block[k] = c->in[0].dtype == NT_I32 ? (double)(int32_t)x : (double)x;
-    }
-    return block;
 }
 
 static double nti_number_at(const void *x, int is_f64) { return is_f64 ? *(const double *)x : (double)*(const float *)x; }
@@ -7160,8 +7180,9 @@ static void nti_arg_run(const nti_rows_table *k, const void *x, const nti_piece 
 }
 
 static void nti_arg_unit(const nti_call *c, const nti_nest *t, int64_t unit, double *worker, int32_t *out) {
-    int is_f64 = c->in[0].dtype != NT_F32, least = c->i[0] == NTI_ARGMIN;
-    const nti_rows_table *k = NTI_ROWS_TABLE(c, is_f64 ? NT_F64 : NT_F32);
+    nt_dtype dtype = nti_arg_dtype(c);
+    int is_f64 = dtype == NT_F64, least = c->i[0] == NTI_ARGMIN;
+    const nti_rows_table *k = NTI_ROWS_TABLE(c, dtype);
     double *index = worker + t->width, *block = index + t->width, best = 0;
     int64_t rows, stride, position = 0;
     nti_piece p;
@@ -7169,7 +7190,7 @@ static void nti_arg_unit(const nti_call *c, const nti_nest *t, int64_t unit, dou
     p.end = t->rows.total;
     for (p.row = 0; p.row < p.end; p.row += rows) {
         rows = nti_piece_step(t, &p);
-        const void *x = nti_arg_read(c, t, &p, rows, block, &stride);
+        const void *x = nti_piece_numbers(c, t, &p, rows, dtype, (char *)block, &stride);
         if (t->columns.total == 1) nti_arg_run(k, x, &p, rows, is_f64, least, &best, &position);
         else k->arg_rows(worker, index, x, p.row, rows, stride, p.width, least);
     }
@@ -7964,13 +7985,13 @@ static void nti_eval_concat(const nti_call *c, int phase, int64_t tile, void *wo
     }
 }
 
-// A number in the bytes of a dtype. Storage dtypes have no arithmetic: the integers take it cut, f16 and bf16 only zero.
+// A number in the bytes of a dtype: integers take it cut, floats rounded.
 static void nti_number_bytes(nt_dtype dtype, double value, void *bytes) {
     memset(bytes, 0, 8);
     nti_cast(dtype, bytes, NT_F64, &value, 1);
 }
 
-// iota: out contiguous, i[0] axis; f32 f64 i32 u32
+// iota: out contiguous, i[0] axis
 static void nti_plan_iota(const nti_call *c, nti_plan *p) { nti_plan_tiles(p, nti_tile_count(nti_view_size(&c->out), NTI_TILE_ELEMENTS)); }
 
 static void nti_eval_iota(const nti_call *c, int phase, int64_t tile, void *worker) {
@@ -8691,7 +8712,7 @@ static void nti_eval_spectral(const nti_call *c, int phase, int64_t tile, void *
 // A map is called on ranges of flat indices of a contiguous result. Operands (of the result's shape; strides of 0 repeat) that
 // are contiguous there are passed as they lie, one that is contiguous along long rows too, row by row; all
 // others are gathered into pieces of NTI_MAP_PIECE elements in the worker's scratch. A piece of an operand that repeats with
-// a period that divides the piece is gathered once a tile.
+// a period that divides the piece is gathered once a tile. f16 and bf16 pass through such pieces as f32, results as well.
 static nti_map_fn nti_map_of(const nti_call *c);
 
 #define NTI_MAP_INPUTS 8
@@ -8702,16 +8723,19 @@ enum { NTI_MAP_FLAT, NTI_MAP_ROWS, NTI_MAP_GATHER };
 typedef struct nti_map_operand {
     nti_axes axes;
     const char *data;
-    char *buffer;
+    char *raw;                         // a piece as it was gathered
+    float *wide;                       // a piece of f16 or bf16 as f32
     size_t size;
     int64_t period;                    // elements after which it repeats; its size if it does not
+    nt_dtype dtype;
     int how, ready;
 } nti_map_operand;
 
 static void nti_map_operand_make(nti_map_operand *o, const nti_view *v) {
     nti_axes *a = &o->axes;
     nti_axes_of(a, v);
-    o->size = nt_dtype_size((nt_dtype)v->dtype);
+    o->dtype = (nt_dtype)v->dtype;
+    o->size = nt_dtype_size(o->dtype);
     o->data = (const char *)v->data;
     o->ready = 0;
     o->period = a->count && a->stride[0] == 0 ? a->total / nti_max(1, a->size[0]) : a->total;
@@ -8720,24 +8744,28 @@ static void nti_map_operand_make(nti_map_operand *o, const nti_view *v) {
     else if (nti_axes_step(a) == 1 && a->size[a->count - 1] >= NTI_MAP_PIECE / 2) o->how = NTI_MAP_ROWS;
 }
 
+// Bytes of its pieces in the worker's scratch: as gathered, as converted.
+static size_t nti_map_raw_bytes(const nti_map_operand *o) { return o->how == NTI_MAP_GATHER ? NTI_MAP_PIECE * o->size : 0; }
+static size_t nti_map_wide_bytes(nt_dtype dtype) { return nti_is_half(dtype) ? NTI_MAP_PIECE * sizeof(float) : 0; }
+
 static void nti_plan_map(const nti_call *c, nti_plan *p) {
     nti_map_operand o;
     nti_plan_tiles(p, nti_tile_count(nti_view_size(&c->out), NTI_MAP_TILE));
+    p->worker = nti_map_wide_bytes((nt_dtype)c->out.dtype);
     for (int k = 0; k < c->inputs; k++) {
         nti_map_operand_make(&o, &c->in[k]);
-        if (o.how == NTI_MAP_GATHER) p->worker += NTI_MAP_PIECE * o.size;
+        p->worker += nti_map_raw_bytes(&o) + nti_map_wide_bytes(o.dtype);
     }
 }
 
 // Length of pieces: a multiple of the periods, if those of all gathered operands agree.
-static int64_t nti_map_piece(nti_map_operand *o, int inputs) {
-    int64_t piece = INT64_MAX, period = 1;
+static int64_t nti_map_piece(nti_map_operand *o, int inputs, int half) {
+    int64_t piece = half ? NTI_MAP_PIECE : INT64_MAX, period = 1;
     int rows = 0;
     for (int k = 0; k < inputs; k++) {
         if (o[k].how == NTI_MAP_ROWS) rows = 1;
-        if (o[k].how != NTI_MAP_GATHER) continue;
-        piece = NTI_MAP_PIECE;
-        if (o[k].period <= NTI_MAP_PIECE) period = nti_max(period, o[k].period);
+        if (o[k].how == NTI_MAP_GATHER || nti_is_half(o[k].dtype)) piece = NTI_MAP_PIECE;
+        if (o[k].how == NTI_MAP_GATHER && o[k].period <= NTI_MAP_PIECE) period = nti_max(period, o[k].period);
     }
     if (piece == NTI_MAP_PIECE && !rows) piece = NTI_MAP_PIECE / period * period;
     for (int k = 0; k < inputs; k++)
@@ -8754,46 +8782,176 @@ static int64_t nti_map_length(const nti_map_operand *o, int inputs, int64_t at, 
     return n;
 }
 
-static const void *nti_map_at(nti_map_operand *o, int64_t at, int64_t n) {
-    if (o->how != NTI_MAP_GATHER) return o->data + nti_axes_offset(&o->axes, at) * (int64_t)o->size;
-    if (!o->ready) nti_axes_read(&o->axes, o->data, o->size, at, o->period == 1 ? NTI_MAP_PIECE : n, o->buffer);
+static const void *nti_map_at(const nti_call *c, nti_map_operand *o, int64_t at, int64_t n) {
+    int gather = o->how == NTI_MAP_GATHER, half = nti_is_half(o->dtype), ready = gather && o->ready;
+    const void *from = gather ? o->raw : o->data + nti_axes_offset(&o->axes, at) * (int64_t)o->size;
+    if (gather && o->period == 1) n = NTI_MAP_PIECE;
+    if (gather && !ready) nti_axes_read(&o->axes, o->data, o->size, at, n, o->raw);
+    if (half && !ready) nti_convert(c->isa, NT_F32, o->wide, o->dtype, from, (size_t)n);
     o->ready = o->period != 0;
-    return o->buffer;
+    return half ? o->wide : from;
 }
 
 static void nti_eval_map(const nti_call *c, int phase, int64_t tile, void *worker) {
     nti_map_operand o[NTI_MAP_INPUTS];
     const void *in[NTI_MAP_INPUTS];
     nti_map_fn map = nti_map_of(c);
-    char *buffer = (char *)worker;
+    int half = nti_is_half((nt_dtype)c->out.dtype);
+    char *room = (char *)worker + nti_map_wide_bytes((nt_dtype)c->out.dtype);
     size_t size = nti_out_size(c);
     (void)phase;
     for (int k = 0; k < c->inputs; k++) {
         nti_map_operand_make(&o[k], &c->in[k]);
-        o[k].buffer = buffer;
-        if (o[k].how == NTI_MAP_GATHER) buffer += NTI_MAP_PIECE * o[k].size;
+        o[k].raw = room, room += nti_map_raw_bytes(&o[k]);
+        o[k].wide = (float *)(void *)room, room += nti_map_wide_bytes(o[k].dtype);
     }
-    int64_t piece = nti_map_piece(o, c->inputs), end = nti_min((tile + 1) * NTI_MAP_TILE, nti_view_size(&c->out));
+    int64_t piece = nti_map_piece(o, c->inputs, half), end = nti_min((tile + 1) * NTI_MAP_TILE, nti_view_size(&c->out));
     for (int64_t at = tile * NTI_MAP_TILE, n; at < end; at += n) {
         n = nti_map_length(o, c->inputs, at, nti_min(piece, end - at));
-        for (int k = 0; k < c->inputs; k++) in[k] = nti_map_at(&o[k], at, n);
-        map((char *)c->out.data + (size_t)at * size, in, (size_t)n, c->d);
+        for (int k = 0; k < c->inputs; k++) in[k] = nti_map_at(c, &o[k], at, n);
+        char *out = (char *)c->out.data + (size_t)at * size;
+        map(half ? worker : out, in, (size_t)n, c->d);
+        if (half) nti_convert(c->isa, (nt_dtype)c->out.dtype, out, NT_F32, worker, (size_t)n);
     }
 }
+
+// >>half precision
+// f16 and bf16 in any operation. A row that does not read or write them itself runs on f32 copies in the instruction's own
+// scratch, between a phase that makes them and a phase that rounds the result: what comes out is f32 arithmetic on the exact
+// operands, rounded once, and the copies live no longer than the instruction. An operand that repeats is copied once.
+#define NTI_HALF_TILE 16384
+#define NTI_HALF_PIECE 512
+
+typedef struct nti_half {
+    nti_call call;                     // what the row sees
+    nti_view in[NTI_FEW];
+    int64_t stride[NTI_FEW][NT_MAX_RANK];
+    int64_t tiles[NTI_FEW];            // of each copy; 0: the operand as it lies
+} nti_half;
+
+static int nti_half_copied(const nti_call *c, int k) {
+    return nti_is_half((nt_dtype)c->in[k].dtype) && !(nti_row_of(c->op)->flags & (NTI_READS_HALVES | NTI_VIEW | NTI_EFFECT));
+}
+
+static int nti_half_rounded(const nti_call *c) {
+    uint32_t flags = nti_row_of(c->op)->flags;
+    return nti_is_half((nt_dtype)c->out.dtype) && (flags & NTI_HALVES) != NTI_HALVES && !(flags & (NTI_VIEW | NTI_EFFECT));
+}
+
+static int nti_half_wrapped(const nti_call *c) {
+    for (int k = 0; k < c->inputs; k++)
+        if (nti_half_copied(c, k)) return 1;
+    return nti_half_rounded(c);
+}
+
+// The elements of an operand that its copy holds: each once if the row reads strides, else all in row-major order.
+static void nti_half_axes(const nti_call *c, int k, nti_axes *a, int64_t *stride) {
+    const nti_view *v = &c->in[k];
+    int once = (nti_row_of(c->op)->flags & NTI_STRIDED) != 0;
+    int64_t n = 1;
+    nti_axes_start(a);
+    for (int j = 0; j < v->rank; j++) nti_axes_push(a, once && v->stride[j] == 0 ? 1 : v->shape[j], v->stride[j]);
+    for (int j = v->rank - 1; j >= 0; j--) {
+        int repeats = once && v->stride[j] == 0;
+        stride[j] = repeats ? 0 : n;
+        if (!repeats) n *= v->shape[j];
+    }
+}
+
+// The call with f32 copies, and how much of the instruction's scratch they take.
+static size_t nti_half_make(const nti_call *c, nti_half *h) {
+    char *shared = (char *)c->shared;
+    size_t used = 0;
+    nti_axes a;
+    h->call = *c, h->call.in = h->in;
+    for (int k = 0; k < c->inputs; k++) {
+        h->in[k] = c->in[k], h->tiles[k] = 0;
+        if (!nti_half_copied(c, k)) continue;
+        nti_half_axes(c, k, &a, h->stride[k]);
+        h->tiles[k] = nti_tile_count(a.total, NTI_HALF_TILE);
+        h->in[k].dtype = NT_F32, h->in[k].stride = h->stride[k], h->in[k].data = shared ? shared + used : NULL;
+        used += nti_round_up((size_t)a.total * sizeof(float), NTI_ALIGN);
+    }
+    if (nti_half_rounded(c)) {
+        h->call.out.dtype = NT_F32, h->call.out.data = shared ? shared + used : NULL;
+        used += nti_round_up((size_t)nti_view_size(&c->out) * sizeof(float), NTI_ALIGN);
+    }
+    h->call.shared = shared ? shared + used : NULL;
+    return used;
+}
+
+static void nti_plan_half(const nti_call *c, nti_plan *p) {
+    nti_half h;
+    nti_plan own;
+    size_t copies = nti_half_make(c, &h);
+    memset(&own, 0, sizeof own);
+    nti_row_of(c->op)->plan(&h.call, &own);
+    memset(p, 0, sizeof *p);
+    p->phases = own.phases + 2, p->rounds = own.rounds, p->shared = copies + own.shared, p->worker = own.worker;
+    for (int k = 0; k < c->inputs; k++) p->tiles[0] += h.tiles[k];
+    for (int k = 0; k < own.phases; k++) p->tiles[1 + k] = own.tiles[k];
+    if (nti_half_rounded(c)) p->tiles[own.phases + 1] = nti_tile_count(nti_view_size(&c->out), NTI_HALF_TILE);
+}
+
+static void nti_half_read(const nti_call *c, const nti_half *h, int64_t tile) {
+    uint16_t piece[NTI_HALF_PIECE];
+    int64_t unused[NT_MAX_RANK];
+    nti_axes a;
+    int k = 0;
+    while (tile >= h->tiles[k]) tile -= h->tiles[k++];
+    nti_half_axes(c, k, &a, unused);
+    int64_t at = tile * NTI_HALF_TILE, end = nti_min(at + NTI_HALF_TILE, a.total);
+    int whole = nti_axes_contiguous(&a);
+    for (int64_t n; at < end; at += n) {
+        const void *from = (const uint16_t *)c->in[k].data + at;
+        n = whole ? end - at : nti_min(NTI_HALF_PIECE, end - at);
+        if (!whole) nti_axes_read(&a, c->in[k].data, sizeof *piece, at, n, piece), from = piece;
+        nti_convert(c->isa, NT_F32, (float *)h->in[k].data + at, (nt_dtype)c->in[k].dtype, from, (size_t)n);
+    }
+}
+
+static void nti_eval_half(const nti_call *c, int phase, int64_t tile, void *worker) {
+    nti_half h;
+    int all = c->plan.phases, round = phase / all, at_phase = phase % all;
+    nti_half_make(c, &h);
+    if (at_phase > 0 && at_phase < all - 1) nti_row_of(c->op)->eval(&h.call, round * (all - 2) + at_phase - 1, tile, worker);
+    else if (phase == 0) nti_half_read(c, &h, tile);
+    else if (phase == nti_plan_steps(&c->plan) - 1) {
+        int64_t at = tile * NTI_HALF_TILE, n = nti_min(NTI_HALF_TILE, nti_view_size(&c->out) - at);
+        nti_convert(c->isa, (nt_dtype)c->out.dtype, (uint16_t *)c->out.data + at, NT_F32, (const float *)h.call.out.data + at, (size_t)n);
+    }
+}
+
+// What every instruction is planned and evaluated by.
+static void nti_plan_row(const nti_call *c, nti_plan *p) {
+    if (nti_half_wrapped(c)) nti_plan_half(c, p);
+    else nti_row_of(c->op)->plan(c, p);
+}
+static nti_eval_fn nti_eval_of(const nti_call *c) { return nti_half_wrapped(c) ? nti_eval_half : nti_row_of(c->op)->eval; }
 // >>evaluators
 // ---------------------------------------------------------------------------------------------------------------------
 // Evaluators that need a table of the operation (maps), the program (checks, keys) or nothing but a cast.
 // ---------------------------------------------------------------------------------------------------------------------
 #define NTI_CAST_TILE 16384
+#define NTI_CAST_PIECE 512
 static void nti_plan_cast(const nti_call *c, nti_plan *p) {
-    p->phases = 1, p->tiles[0] = (nti_view_size(&c->out) + NTI_CAST_TILE - 1) / NTI_CAST_TILE, p->shared = p->worker = 0;
+    nti_plan_tiles(p, nti_tile_count(nti_view_size(&c->out), NTI_CAST_TILE));
+    p->worker = NTI_CAST_PIECE * nt_dtype_size((nt_dtype)c->in[0].dtype);
 }
 
 static void nti_eval_cast(const nti_call *c, int phase, int64_t tile, void *worker) {
-    int64_t n = nti_view_size(&c->out), first = tile * NTI_CAST_TILE, count = n - first < NTI_CAST_TILE ? n - first : NTI_CAST_TILE;
-    (void)phase, (void)worker;
-    nti_cast((nt_dtype)c->out.dtype, (char *)c->out.data + (size_t)first * nt_dtype_size((nt_dtype)c->out.dtype), (nt_dtype)c->in[0].dtype,
-             (const char *)c->in[0].data + (size_t)first * nt_dtype_size((nt_dtype)c->in[0].dtype), (size_t)count);
+    int64_t at = tile * NTI_CAST_TILE, end = nti_min(at + NTI_CAST_TILE, nti_view_size(&c->out));
+    nt_dtype to = (nt_dtype)c->out.dtype, from = (nt_dtype)c->in[0].dtype;
+    nti_axes a;
+    (void)phase;
+    nti_axes_of(&a, &c->in[0]);
+    int whole = nti_axes_contiguous(&a);
+    for (int64_t n; at < end; at += n) {
+        const void *x = (const char *)c->in[0].data + (size_t)at * nt_dtype_size(from);
+        n = whole ? end - at : nti_min(NTI_CAST_PIECE, end - at);
+        if (!whole) nti_axes_read(&a, c->in[0].data, nt_dtype_size(from), at, n, worker), x = worker;
+        nti_convert(c->isa, to, (char *)c->out.data + (size_t)at * nt_dtype_size(to), from, x, (size_t)n);
+    }
 }
 
 // A loss or a gradient that must be finite, and below the limit d[0] where that is finite: attribute-free otherwise.
@@ -8803,17 +8961,15 @@ static void nti_plan_check_finite(const nti_call *c, nti_plan *p) {
 }
 
 static void nti_eval_check_finite(const nti_call *c, int phase, int64_t tile, void *worker) {
-    int64_t n = nti_view_size(&c->in[0]);
-    double limit = c->d[0];
+    nt_dtype dtype = (nt_dtype)c->in[0].dtype;
+    int64_t total = nti_view_size(&c->in[0]);
+    double x[64];
     (void)phase, (void)tile, (void)worker;
-    if (c->in[0].dtype == NT_F64) {
-        const double *x = (const double *)c->in[0].data;
+    for (int64_t at = 0; at < total; at += 64) {
+        int64_t n = nti_min(64, total - at);
+        nti_cast(NT_F64, x, dtype, (const char *)c->in[0].data + (size_t)at * nt_dtype_size(dtype), (size_t)n);
         for (int64_t k = 0; k < n; k++)
-            if (!(x[k] - x[k] == 0 && x[k] < limit)) { nti_data_error(c, k, x[k]); return; }
-    } else {
-        const float *x = (const float *)c->in[0].data;
-        for (int64_t k = 0; k < n; k++)
-            if (!(x[k] - x[k] == 0 && (double)x[k] < limit)) { nti_data_error(c, k, (double)x[k]); return; }
+            if (!(x[k] - x[k] == 0 && x[k] < c->d[0])) { nti_data_error(c, at + k, x[k]); return; }
     }
 }
 
@@ -8861,10 +9017,15 @@ static void nti_eval_assign(const nti_call *c, int phase, int64_t tile, void *wo
     nti_eval_copy(&copy, phase, tile, worker);
 }
 
-// Flat arrays in tiles: operands of accumulations and updates are row-major.
+// Flat arrays in tiles: operands of accumulations and updates are row-major. f16 and bf16 go through pieces of f32 in the
+// worker's scratch, one for each operand.
 #define NTI_FLAT_TILE 16384
+#define NTI_FLAT_PIECE 512
+#define NTI_FLAT_INPUTS 4
 static void nti_plan_flat(const nti_call *c, nti_plan *p) {
-    p->phases = 1, p->tiles[0] = (nti_view_size(&c->out) + NTI_FLAT_TILE - 1) / NTI_FLAT_TILE, p->shared = p->worker = 0;
+    nti_plan_tiles(p, nti_tile_count(nti_view_size(&c->out), NTI_FLAT_TILE));
+    for (int k = 0; k < c->inputs; k++)
+        if (nti_is_half((nt_dtype)c->in[k].dtype)) p->worker = NTI_FLAT_INPUTS * NTI_FLAT_PIECE * sizeof(float);
 }
 
 static size_t nti_flat_range(const nti_call *c, int64_t tile, size_t *first) {
@@ -8875,40 +9036,67 @@ static size_t nti_flat_range(const nti_call *c, int64_t tile, size_t *first) {
 
 static void *nti_flat_at(const nti_view *v, size_t first) { return (char *)v->data + first * nt_dtype_size((nt_dtype)v->dtype); }
 
+// Calls `each` on the numbers of all operands, which it may change, and puts back those of operands that `written` has a bit for.
+typedef void (*nti_flat_fn)(const nti_call *c, void *const *x, size_t n);
+static void nti_flat_walk(const nti_call *c, int64_t tile, void *worker, uint32_t written, nti_flat_fn each) {
+    size_t at, left = nti_flat_range(c, tile, &at), n;
+    void *x[NTI_FLAT_INPUTS];
+    for (; left > 0; at += n, left -= n) {
+        n = c->plan.worker && left > NTI_FLAT_PIECE ? NTI_FLAT_PIECE : left;
+        for (int k = 0; k < c->inputs; k++) {
+            nt_dtype dtype = (nt_dtype)c->in[k].dtype;
+            x[k] = nti_flat_at(&c->in[k], at);
+            if (!nti_is_half(dtype)) continue;
+            nti_convert(c->isa, NT_F32, (float *)worker + k * NTI_FLAT_PIECE, dtype, x[k], n);
+            x[k] = (float *)worker + k * NTI_FLAT_PIECE;
+        }
+        each(c, x, n);
+        for (int k = 0; k < c->inputs; k++) {
+            nt_dtype dtype = (nt_dtype)c->in[k].dtype;
+            if (nti_is_half(dtype) && (written >> k & 1)) nti_convert(c->isa, dtype, nti_flat_at(&c->in[k], at), NT_F32, x[k], n);
+        }
+    }
+}
+
 // accumulator += gradient, or with attribute 1 the running mean a += (g - a) / (n + 1) of optax.
 static void nti_plan_accumulate(const nti_call *c, nti_plan *p) { nti_plan_flat(c, p); }
 
-static void nti_eval_accumulate(const nti_call *c, int phase, int64_t tile, void *worker) {
-    size_t first, n = nti_flat_range(c, tile, &first);
-    const nti_math_table *math = c->isa->math[c->out.dtype == NT_F64];
+static void nti_accumulate_flat(const nti_call *c, void *const *x, size_t n) {
+    int is_f64 = c->out.dtype == NT_F64;
     const void *in[2];
-    void *a = nti_flat_at(&c->out, first), *g = nti_flat_at(&c->in[1], first);
-    (void)phase, (void)worker;
-    in[0] = a, in[1] = g;
-    if (!c->i[0]) { math->map[NTI_MAP_ADD](a, in, n, NULL); return; }
+    in[0] = x[0], in[1] = x[1];
+    if (!c->i[0]) { c->isa->math[is_f64]->map[NTI_MAP_ADD](x[0], in, n, NULL); return; }
     double share = (double)(nti_step_of(c->program)->counter[NTI_COUNT_ACCEPTED] + 1);
-    if (c->out.dtype == NT_F64) {
-        double *x = (double *)a;
-        const double *y = (const double *)g;
-        for (size_t k = 0; k < n; k++) x[k] += (y[k] - x[k]) / share;
+    if (is_f64) {
+        double *a = (double *)x[0];
+        const double *g = (const double *)x[1];
+        for (size_t k = 0; k < n; k++) a[k] += (g[k] - a[k]) / share;
     } else {
-        float *x = (float *)a;
-        const float *y = (const float *)g;
-        for (size_t k = 0; k < n; k++) x[k] += (y[k] - x[k]) / (float)share;
+        float *a = (float *)x[0];
+        const float *g = (const float *)x[1];
+        for (size_t k = 0; k < n; k++) a[k] += (g[k] - a[k]) / (float)share;
     }
+}
+
+static void nti_eval_accumulate(const nti_call *c, int phase, int64_t tile, void *worker) {
+    (void)phase;
+    nti_flat_walk(c, tile, worker, 1, nti_accumulate_flat);
 }
 
 // UPDATE: operands parameter, gradient, moments; attribute [0] the moments there are (bit 0 m, bit 1 v), [1] 1 if decayed.
 static void nti_plan_update(const nti_call *c, nti_plan *p) { nti_plan_flat(c, p); }
 
-static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *worker) {
-    size_t first, n = nti_flat_range(c, tile, &first);
+static void nti_update_flat(const nti_call *c, void *const *x, size_t n) {
     nti_update u = nti_step_of(c->program)->now;
     int next = 2;
-    (void)phase, (void)worker;
     if (!c->i[1]) u.decay = 0;
-    void *m = c->i[0] & 1 ? nti_flat_at(&c->in[next++], first) : NULL, *v = c->i[0] & 2 ? nti_flat_at(&c->in[next], first) : NULL;
-    c->isa->update[c->out.dtype == NT_F64]->update(&u, nti_flat_at(&c->out, first), nti_flat_at(&c->in[1], first), m, v, n);
+    void *m = c->i[0] & 1 ? x[next++] : NULL, *v = c->i[0] & 2 ? x[next] : NULL;
+    c->isa->update[c->out.dtype == NT_F64]->update(&u, x[0], x[1], m, v, n);
+}
+
+static void nti_eval_update(const nti_call *c, int phase, int64_t tile, void *worker) {
+    (void)phase;
+    nti_flat_walk(c, tile, worker, ~2u, nti_update_flat);
 }
 // Loops: the index of this iteration, the part of an operand that it selects, and results, which are filled iteration after iteration.
 static int64_t nti_loop_at(const nt_program *p, int64_t depth);
@@ -8983,7 +9171,7 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
 // eval, cost, partial, jvp, vjp, vmap, decompose, sample (only with NTTRAIN_TESTS).
 // ---------------------------------------------------------------------------------------------------------------------
 // clang-format off
-#define NTI_F (NTI_STRIDED | NTI_IN_PLACE)
+#define NTI_F (NTI_STRIDED | NTI_IN_PLACE | NTI_HALVES)
 #define NTI_FI (NTI_F | NTI_INTEGER)
 #define NTI_CONSTANT_MAP (NTI_F | NTI_NO_GRADIENT)
 #define NTI_MAP_ROW(X, ID, name, inputs, flags, linear, map, low, high, infer, partial, jvp, vjp, decompose) \
@@ -8994,10 +9182,10 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
     NTI_MAP_ROW(X, ID, "nt_" #name, 1, (flags) | NTI_NO_GRADIENT, 0, map, -2, 2, nti_infer_map, NULL, NULL, NULL, NULL)
 #define NTI_B(X, ID, name, flags, map, low, high) \
     NTI_MAP_ROW(X, ID, "nt_" #name, 2, flags, 0, map, low, high, nti_infer_map, nti_d_##name, nti_jvp_partial, nti_vjp_partial, NULL)
-#define NTI_COMPARE(X, ID, name, map) NTI_MAP_ROW(X, ID, "nt_" #name, 2, NTI_STRIDED | NTI_INTEGER | NTI_NO_GRADIENT, 0, map, -2, 2, nti_infer_compare, NULL, NULL, NULL, NULL)
+#define NTI_COMPARE(X, ID, name, map) NTI_MAP_ROW(X, ID, "nt_" #name, 2, NTI_STRIDED | NTI_INTEGER | NTI_HALVES | NTI_NO_GRADIENT, 0, map, -2, 2, nti_infer_compare, NULL, NULL, NULL, NULL)
 #define NTI_LOGICAL(X, ID, name, inputs, map) NTI_MAP_ROW(X, ID, "nt_" #name, inputs, NTI_CONSTANT_MAP, 0, map, 0, 1, nti_infer_logical, NULL, NULL, NULL, NULL)
 #define NTI_REDUCE(X, ID, name, flags, linear, jvp, vjp, decompose) \
-    X(ID, name, 1, NTI_STRIDED | (flags), linear, -1, -2, 2, nti_infer_reduce, NULL, nti_plan_reduce, nti_eval_reduce, nti_cost_reduce, NULL, jvp, vjp, nti_vmap_reduce, decompose, nti_sample_reduce)
+    X(ID, name, 1, NTI_STRIDED | NTI_READS_HALVES | (flags), linear, -1, -2, 2, nti_infer_reduce, NULL, nti_plan_reduce, nti_eval_reduce, nti_cost_reduce, NULL, jvp, vjp, nti_vmap_reduce, decompose, nti_sample_reduce)
 #define NTI_SEE(X, ID, name, flags, view, infer, jvp, vjp, vmap, sample) /* a view; copied where strides cannot say it */ \
     X(ID, name, 1, NTI_VIEW | NTI_STRIDED | NTI_INTEGER | NTI_CHEAP | (flags), 1, -1, -2, 2, infer, view, nti_plan_copy, nti_eval_copy, NULL, NULL, jvp, vjp, vmap, NULL, sample)
 #define NTI_CUMULATE(X, ID, name, flags, linear, plan, eval, jvp, vjp) \
@@ -9028,7 +9216,7 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
     X(VARIABLE, "nt_variable", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_leaf, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf) \
     X(CONSTANT, "nt_constant", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_generator, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf) \
     X(FULL, "nt_full", 0, NTI_LEAF_ROW, 0, -1, 0, 0, nti_infer_generator, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf) \
-    X(IOTA, "nt_iota", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_generator, NULL, nti_plan_iota, nti_eval_iota, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf) \
+    X(IOTA, "nt_iota", 0, NTI_HALVES | NTI_CHEAP, 0, -1, 0, 0, nti_infer_generator, NULL, nti_plan_iota, nti_eval_iota, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_leaf) \
     NTI_MAP_ROW(X, NEG, "nt_neg", 1, NTI_FI, 1, NEG, -2, 2, nti_infer_map, NULL, nti_jvp_linear, nti_vjp_neg, NULL) \
     NTI_U(X, ABS, abs, NTI_FI, ABS, -2, 2) \
     NTI_STEP_MAP(X, SIGN, sign, NTI_FI, SIGN) \
@@ -9081,9 +9269,9 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
     NTI_MAP_ROW(X, ADD_SCALAR, "nt_add_scalar", 1, NTI_FI, 0, ADD_SCALAR, -2, 2, nti_infer_map, NULL, nti_jvp_same, nti_vjp_same, NULL) \
     NTI_U(X, POW_SCALAR, pow_scalar, NTI_F, POW_SCALAR, 0.3, 3) \
     NTI_U(X, CLAMP, clamp, NTI_FI, CLAMP, -2, 2) \
-    NTI_MAP_ROW(X, IS_FINITE, "nt_is_finite", 1, NTI_STRIDED | NTI_NO_GRADIENT, 0, IS_FINITE, -2, 2, nti_infer_compare, NULL, NULL, NULL, NULL) \
-    NTI_MAP_ROW(X, IS_NAN, "nt_is_nan", 1, NTI_STRIDED | NTI_NO_GRADIENT, 0, IS_NAN, -2, 2, nti_infer_compare, NULL, NULL, NULL, NULL) \
-    X(CAST, "nt_cast", 1, NTI_INTEGER, 1, -1, -2, 2, nti_infer_cast, NULL, nti_plan_cast, nti_eval_cast, NULL, NULL, nti_jvp_cast, nti_vjp_cast, nti_vmap_same, NULL, nti_sample_cast) \
+    NTI_MAP_ROW(X, IS_FINITE, "nt_is_finite", 1, NTI_STRIDED | NTI_NO_GRADIENT | NTI_HALVES, 0, IS_FINITE, -2, 2, nti_infer_compare, NULL, NULL, NULL, NULL) \
+    NTI_MAP_ROW(X, IS_NAN, "nt_is_nan", 1, NTI_STRIDED | NTI_NO_GRADIENT | NTI_HALVES, 0, IS_NAN, -2, 2, nti_infer_compare, NULL, NULL, NULL, NULL) \
+    X(CAST, "nt_cast", 1, NTI_STRIDED | NTI_INTEGER | NTI_HALVES, 1, -1, -2, 2, nti_infer_cast, NULL, nti_plan_cast, nti_eval_cast, NULL, NULL, nti_jvp_cast, nti_vjp_cast, nti_vmap_same, NULL, nti_sample_cast) \
     NTI_MAP_ROW(X, ADD, "nt_add", 2, NTI_FI | NTI_JOINT, 3, ADD, -2, 2, nti_infer_map, NULL, nti_jvp_add, nti_vjp_same, NULL) \
     NTI_MAP_ROW(X, SUB, "nt_sub", 2, NTI_FI | NTI_JOINT, 3, SUB, -2, 2, nti_infer_map, NULL, nti_jvp_sub, nti_vjp_sub, NULL) \
     NTI_MAP_ROW(X, MUL, "nt_mul", 2, NTI_FI, 3, MUL, -2, 2, nti_infer_map, NULL, nti_jvp_linear, nti_vjp_mul, NULL) \
@@ -9143,21 +9331,21 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
       nti_view_same, nti_plan_check_index, nti_eval_check_index, NULL, NULL, NULL, NULL, nti_vmap_same, NULL, nti_sample_check_index) \
     X(CHECK_FINITE, "loss", 1, NTI_VIEW | NTI_CHECKS | NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_check, nti_view_same, \
       nti_plan_check_finite, nti_eval_check_finite, NULL, NULL, NULL, NULL, nti_vmap_same, NULL, nti_sample_view) \
-    X(PAD, "nt_pad", 1, NTI_STRIDED | NTI_INTEGER | NTI_CHEAP, 1, -1, -2, 2, nti_infer_pad, NULL, nti_plan_pad, nti_eval_pad, NULL, NULL, nti_jvp_pad, \
+    X(PAD, "nt_pad", 1, NTI_STRIDED | NTI_INTEGER | NTI_CHEAP | NTI_HALVES, 1, -1, -2, 2, nti_infer_pad, NULL, nti_plan_pad, nti_eval_pad, NULL, NULL, nti_jvp_pad, \
       nti_vjp_pad, nti_vmap_pad, NULL, nti_sample_pad) \
-    X(CONCAT, "nt_concat", -1, NTI_STRIDED | NTI_INTEGER | NTI_JOINT | NTI_CHEAP, 0xffffffffu, -1, -2, 2, nti_infer_concat, NULL, nti_plan_concat, \
+    X(CONCAT, "nt_concat", -1, NTI_STRIDED | NTI_INTEGER | NTI_JOINT | NTI_CHEAP | NTI_HALVES, 0xffffffffu, -1, -2, 2, nti_infer_concat, NULL, nti_plan_concat, \
       nti_eval_concat, NULL, NULL, nti_jvp_joint, nti_vjp_concat, nti_vmap_concat, NULL, nti_sample_concat) \
-    X(GATHER, "nt_gather", 2, NTI_CHEAP, 1, -1, -2, 2, nti_infer_gather, NULL, nti_plan_gather, nti_eval_gather, NULL, NULL, nti_jvp_linear, \
+    X(GATHER, "nt_gather", 2, NTI_CHEAP | NTI_HALVES, 1, -1, -2, 2, nti_infer_gather, NULL, nti_plan_gather, nti_eval_gather, NULL, NULL, nti_jvp_linear, \
       nti_vjp_gather, nti_vmap_gather, NULL, nti_sample_gather) \
     X(SCATTER_ADD, "nt_scatter_add", 3, NTI_JOINT | NTI_IN_PLACE_FIRST, 5, -1, -2, 2, nti_infer_scatter_add, NULL, nti_plan_scatter_add, \
       nti_eval_scatter_add, NULL, NULL, nti_jvp_joint, nti_vjp_scatter_add, nti_vmap_scatter_add, NULL, nti_sample_gather) \
-    X(TAKE_ALONG, "nt_take_along_axis", 2, NTI_INTEGER | NTI_CHEAP, 1, -1, -2, 2, nti_infer_take_along, NULL, nti_plan_take_along, nti_eval_take_along, \
+    X(TAKE_ALONG, "nt_take_along_axis", 2, NTI_INTEGER | NTI_CHEAP | NTI_HALVES, 1, -1, -2, 2, nti_infer_take_along, NULL, nti_plan_take_along, nti_eval_take_along, \
       NULL, NULL, nti_jvp_linear, nti_vjp_take_along, nti_vmap_axis, NULL, nti_sample_along) \
     X(SCATTER_ALONG, "nt_take_along_axis derivative", 3, NTI_JOINT | NTI_IN_PLACE_FIRST | NTI_INTEGER, 5, -1, -2, 2, nti_infer_scatter_along, NULL, \
       nti_plan_scatter_along, nti_eval_scatter_along, NULL, NULL, nti_jvp_joint, nti_vjp_scatter_along, nti_vmap_axis, NULL, nti_sample_along) \
-    X(DYNAMIC_SLICE, "nt_dynamic_slice", 2, NTI_STRIDED | NTI_INTEGER | NTI_CHEAP, 1, -1, -2, 2, nti_infer_dynamic_slice, NULL, \
+    X(DYNAMIC_SLICE, "nt_dynamic_slice", 2, NTI_STRIDED | NTI_INTEGER | NTI_HALVES | NTI_CHEAP, 1, -1, -2, 2, nti_infer_dynamic_slice, NULL, \
       nti_plan_dynamic_slice, nti_eval_dynamic_slice, NULL, NULL, nti_jvp_linear, nti_vjp_dynamic_slice, nti_vmap_dynamic, NULL, nti_sample_dynamic) \
-    X(DYNAMIC_UPDATE, "nt_dynamic_update_slice", 3, NTI_JOINT | NTI_IN_PLACE_FIRST | NTI_INTEGER | NTI_CHEAP, 3, -1, -2, 2, nti_infer_dynamic_update, \
+    X(DYNAMIC_UPDATE, "nt_dynamic_update_slice", 3, NTI_JOINT | NTI_IN_PLACE_FIRST | NTI_INTEGER | NTI_HALVES | NTI_CHEAP, 3, -1, -2, 2, nti_infer_dynamic_update, \
       NULL, nti_plan_dynamic_update, nti_eval_dynamic_update, NULL, NULL, nti_jvp_joint, nti_vjp_dynamic_update, nti_vmap_dynamic, NULL, nti_sample_dynamic) \
     NTI_CUMULATE(X, CUMSUM, "nt_cumsum", NTI_INTEGER, 1, nti_plan_scan, nti_eval_scan, nti_jvp_linear, nti_vjp_cumsum) \
     NTI_CUMULATE(X, CUMPROD, "nt_cumprod", NTI_INTEGER, 0, nti_plan_scan, nti_eval_scan, nti_jvp_scan, nti_vjp_scan) \
@@ -9198,18 +9386,18 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
     X(FOLD_IN, "nt_fold_in", 2, NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_fold_in, NULL, nti_plan_single, nti_eval_fold_in, NULL, NULL, NULL, \
       NULL, nti_vmap_fold_in, NULL, nti_sample_key) \
     X(SPLIT, "nt_split", 1, NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_split, NULL, NULL, NULL, NULL, nti_vmap_same, NULL, nti_sample_key) \
-    X(RANDOM, "nt_random", 1, NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_random, nti_cost_random, NULL, NULL, NULL, nti_vmap_same, \
+    X(RANDOM, "nt_random", 1, NTI_NO_GRADIENT | NTI_HALVES, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_random, nti_cost_random, NULL, NULL, NULL, nti_vmap_same, \
       NULL, nti_sample_random) \
     X(MAP_INDEX, "nt_map_index", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_map_index, NULL, nti_plan_single, nti_eval_map_index, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
-    X(MAP_SLICE, "nt_map_slice", 2, NTI_STRIDED | NTI_CHEAP, 1, -1, -2, 2, nti_infer_map_slice, NULL, nti_plan_map_slice, nti_eval_map_slice, NULL, NULL, \
+    X(MAP_SLICE, "nt_map_slice", 2, NTI_STRIDED | NTI_HALVES | NTI_CHEAP, 1, -1, -2, 2, nti_infer_map_slice, NULL, nti_plan_map_slice, nti_eval_map_slice, NULL, NULL, \
       nti_jvp_linear, nti_vjp_map_slice, nti_vmap_map_slice, NULL, nti_sample_none) \
     X(MAP_SUM, "nt_map_sum", 2, NTI_LEAVES | NTI_VIEW | NTI_STRIDED | NTI_INTEGER, 1, -1, -2, 2, nti_infer_map_sum, nti_view_same, NULL, NULL, NULL, NULL, nti_jvp_map_result, nti_vjp_map_sum, \
       nti_vmap_map_sum, NULL, nti_sample_loop) \
     X(MAP_STACK, "nt_map_stack", 2, NTI_LEAVES | NTI_VIEW | NTI_STRIDED | NTI_CHEAP, 1, -1, -2, 2, nti_infer_map_stack, nti_view_same, NULL, NULL, NULL, NULL, nti_jvp_map_result, \
       nti_vjp_map_stack, nti_vmap_map_stack, NULL, nti_sample_loop) \
     X(MAP_OUTER, "value outside of the map", 0, NTI_LEAF_ROW | NTI_ALONE, 0, -1, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
-    X(MAP_START, "nt_map result", 0, NTI_ALONE | NTI_CHEAP, 0, -1, 0, 0, NULL, NULL, nti_plan_map_start, nti_eval_map_start, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
-    X(MAP_LOOP, "nt_map body", -1, NTI_ALONE | NTI_STRIDED, 0, -1, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
+    X(MAP_START, "nt_map result", 0, NTI_ALONE | NTI_HALVES | NTI_CHEAP, 0, -1, 0, 0, NULL, NULL, nti_plan_map_start, nti_eval_map_start, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
+    X(MAP_LOOP, "nt_map body", -1, NTI_ALONE | NTI_STRIDED | NTI_HALVES, 0, -1, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
     X(MAP_ADD, "nt_map_sum", 2, NTI_EFFECT, 0, -1, 0, 0, NULL, NULL, nti_plan_flat, nti_eval_map_add, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
     X(MAP_WRITE, "nt_map_stack", 3, NTI_EFFECT | NTI_STRIDED | NTI_CHEAP, 0, -1, 0, 0, NULL, NULL, nti_plan_map_write, nti_eval_map_write, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
     X(ASSIGN, "nt_assign", 2, NTI_EFFECT | NTI_STRIDED | NTI_INTEGER | NTI_BOOLEAN | NTI_NO_GRADIENT | NTI_CHEAP, 0, -1, 0, 0, nti_infer_assign, NULL, \
@@ -9339,8 +9527,8 @@ static int nti_axis_of(nt_tape *t, const char *name, int rank, int axis) { // -1
 
 NT_API nt_tensor *nt_iota(nt_tape *t, nt_dtype dtype, nt_shape shape, int axis) {
     if (!nti_shape_argument(t, "nt_iota", dtype, &shape)) return NULL;
-    if (!nti_dtypes[dtype].compute || dtype == NT_BOOL) {
-        nti_sticky(t, NT_ERROR_DTYPE, "nt_iota: %s cannot count; use f32, f64, i32 or u32", nt_dtype_name(dtype));
+    if ((!nti_dtypes[dtype].compute && !nti_is_half(dtype)) || dtype == NT_BOOL) {
+        nti_sticky(t, NT_ERROR_DTYPE, "nt_iota: %s cannot count; use a floating dtype, i32 or u32", nt_dtype_name(dtype));
         return NULL;
     }
     int k = nti_axis_of(t, "nt_iota", shape.rank, axis);
@@ -9357,11 +9545,15 @@ static int nti_dtype_allowed(nti_node *n, nt_dtype dtype) {
     return nti_wrong(n, NT_ERROR_DTYPE, "not defined for %s; nt_cast it to f32 or f64", nt_dtype_name(dtype));
 }
 
+static int nti_same_dtype(nti_node *n, int j, int k) {
+    nt_dtype a = n->in[j]->pub.dtype, b = n->in[k]->pub.dtype;
+    return a == b || nti_wrong(n, NT_ERROR_DTYPE, "operands of two dtypes, %s and %s; there is no implicit promotion, nt_cast one of them",
+                               nt_dtype_name(a), nt_dtype_name(b));
+}
+
 static int nti_one_dtype(nti_node *n, int first) {
     for (int k = first + 1; k < n->inputs; k++)
-        if (n->in[k]->pub.dtype != n->in[first]->pub.dtype)
-            return nti_wrong(n, NT_ERROR_DTYPE, "operands of two dtypes, %s and %s; there is no implicit promotion, nt_cast one of them",
-                             nt_dtype_name(n->in[first]->pub.dtype), nt_dtype_name(n->in[k]->pub.dtype));
+        if (!nti_same_dtype(n, first, k)) return 0;
     return 1;
 }
 
@@ -9538,6 +9730,9 @@ NT_API nt_tensor *nt_cast(nt_tensor *x, nt_dtype dtype) {
     if (!nti_alive(x) || x->dtype == dtype) return nti_alive(x) ? x : NULL;
     return nti_record(x->tape, NTI_OP_CAST, &x, 1, &i, 1, NULL, 0);
 }
+
+// A composition of several operations takes f16 and bf16 through f32, so that its result is rounded once, too.
+static nt_tensor *nti_widened(nt_tensor *x) { return x ? nt_cast(x, nti_compute_dtype(x->dtype)) : NULL; }
 
 NT_API nt_tensor *nt_select(nt_tensor *condition, nt_tensor *x, nt_tensor *y) {
     nt_tensor *in[3];
@@ -10231,6 +10426,7 @@ NT_API nt_tensor *nt_sum(nt_tensor *x) { return nt_sum_axes(x, nti_all_axes(x), 
 NT_API nt_tensor *nt_mean(nt_tensor *x) { return nt_mean_axes(x, nti_all_axes(x), 0); }
 
 NT_API nt_tensor *nt_mean_axes(nt_tensor *x, nt_axes axes, int keep) {
+    if (x && nti_is_half(x->dtype)) return nt_cast(nt_mean_axes(nti_widened(x), axes, keep), x->dtype); // the sum may be large
     nt_tensor *sum = nt_sum_axes(x, axes, keep);
     if (!sum) return NULL;
     if (!nti_is_float(x->dtype))
@@ -10258,6 +10454,7 @@ NT_API nt_tensor *nt_argmin(nt_tensor *x, int axis) { return nti_arg(NTI_OP_ARGM
 
 // The maximum is subtracted for safety and its derivative drops out; an infinite one is replaced by 0 so that -inf stays -inf.
 NT_API nt_tensor *nt_logsumexp_axes(nt_tensor *x, nt_axes axes, int keep) {
+    if (x && nti_is_half(x->dtype)) return nt_cast(nt_logsumexp_axes(nti_widened(x), axes, keep), x->dtype);
     nt_tensor *m = nt_stop_gradient(nt_max_axes(x, axes, 1));
     m = nt_select(nt_is_finite(m), m, nt_full_like(m, 0));
     nt_tensor *y = nt_add(nt_log(nt_sum_axes(nt_exp(nt_sub(x, m)), axes, 1)), m);
@@ -10266,7 +10463,10 @@ NT_API nt_tensor *nt_logsumexp_axes(nt_tensor *x, nt_axes axes, int keep) {
     return shape ? nt_reshape(y, nt_shape_of(shape)) : NULL;
 }
 
-NT_API nt_tensor *nt_norm_axes(nt_tensor *x, nt_axes axes, int keep) { return nt_sqrt(nt_sum_axes(nt_square(x), axes, keep)); }
+NT_API nt_tensor *nt_norm_axes(nt_tensor *x, nt_axes axes, int keep) {
+    nt_tensor *norm = nt_sqrt(nt_sum_axes(nt_square(nti_widened(x)), axes, keep));
+    return norm ? nt_cast(norm, x->dtype) : NULL;
+}
 
 // Views -----------------------------------------------------------------------------------------------------------------------
 // view(n, in strides, out strides, offset): 1 if the result is the operand through these strides.
@@ -10723,7 +10923,7 @@ static int nti_infer_gather(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
 static int nti_infer_check(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     int fits = nti_infer_same(n, shape, dtype) && (n->op == NTI_OP_CHECK_INDEX ? *dtype == NT_I32 : nti_is_float(*dtype));
     return fits ||
-           nti_wrong(n, NT_ERROR_DTYPE, "checks %s, not %s", n->op == NTI_OP_CHECK_INDEX ? "i32" : "f32 and f64", nt_dtype_name(*dtype));
+           nti_wrong(n, NT_ERROR_DTYPE, "checks %s, not %s", n->op == NTI_OP_CHECK_INDEX ? "i32" : "floating numbers", nt_dtype_name(*dtype));
 }
 
 // indices, verified at run time: 0 <= index < limit, or the ignored value. The run stops before the first assignment.
@@ -11123,16 +11323,17 @@ NT_API nt_tensor *nt_cross_entropy(nt_tensor *logits, nt_tensor *labels) { retur
 static int nti_infer_norm_stats(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     if (!n->in[0]->pub.rank) return nti_wrong(n, NT_ERROR_SHAPE, "a scalar has no axis to normalise over");
     if (!nti_infer_like_first(n, shape, dtype)) return 0;
-    shape->size[shape->rank - 1] = 2;
+    shape->size[shape->rank - 1] = 2, *dtype = nti_compute_dtype(*dtype); // f16 and bf16 have statistics in f32
     return 1;
 }
 
 static int nti_infer_norm(nti_node *n, nt_shape *shape, nt_dtype *dtype) { // x, statistics of x, for the derivative one more like x
     nt_shape stats;
     nt_dtype same;
-    if (!nti_infer_norm_stats(n, &stats, &same) || !nti_infer_like_first(n, shape, dtype) || !nti_one_dtype(n, 0)) return 0;
+    if (!nti_infer_norm_stats(n, &stats, &same) || !nti_infer_like_first(n, shape, dtype)) return 0;
     const nt_tensor *given = &n->in[1]->pub;
-    int fits = given->rank == stats.rank && (n->inputs < 3 || nti_same_shape(&n->in[2]->pub, &n->in[0]->pub));
+    if (n->inputs > 2 && !nti_same_dtype(n, 0, 2)) return 0;
+    int fits = given->dtype == same && given->rank == stats.rank && (n->inputs < 3 || nti_same_shape(&n->in[2]->pub, &n->in[0]->pub));
     for (int k = 0; k < stats.rank && fits; k++) fits = given->shape[k] == stats.size[k];
     return fits || nti_wrong(n, NT_ERROR_SHAPE, "the statistics or the cotangent do not belong to the operand");
 }
@@ -11249,10 +11450,10 @@ static int nti_infer_assign(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     if (v->op != NTI_OP_VARIABLE)
         return nti_wrong(n, NT_ERROR_ARGUMENT, "only a variable (nt_variable, a layer's parameter) can be assigned");
     if (v->frozen) return nti_wrong(n, NT_ERROR_ARGUMENT, "the variable is frozen");
-    for (int k = 1; k < n->inputs; k++) {
-        if (n->in[k]->pub.dtype != *dtype)
-            return nti_wrong(n, NT_ERROR_DTYPE, "the value is %s, the variable %s; nt_cast it", nt_dtype_name(n->in[k]->pub.dtype),
-                             nt_dtype_name(*dtype));
+    for (int k = 1; k < n->inputs; k++) { // an optimizer accumulates, and keeps its moments, in the dtype that it computes in
+        nt_dtype given = n->in[k]->pub.dtype;
+        if (n->op == NTI_OP_ASSIGN ? given != *dtype : nti_compute_dtype(given) != nti_compute_dtype(*dtype))
+            return nti_wrong(n, NT_ERROR_DTYPE, "the value is %s, the variable %s; nt_cast it", nt_dtype_name(given), nt_dtype_name(*dtype));
         if (!nti_same_shape(&n->in[k]->pub, &v->pub)) return nti_wrong(n, NT_ERROR_SHAPE, "value and variable differ in shape");
     }
     return 1;
@@ -11735,7 +11936,7 @@ NT_API nt_tensor *nt_split(nt_tensor *key, nt_shape shape) {
     return nti_record_random(key, "nt_split", -1, NT_U32, &shape, NULL, 0, ~0);
 }
 
-#define NTI_FLOATS (1 << NT_F32 | 1 << NT_F64)
+#define NTI_FLOATS (1 << NT_F32 | 1 << NT_F64 | 1 << NT_F16 | 1 << NT_BF16)
 #define NTI_UNSIGNED (1 << NT_U8 | 1 << NT_U16 | 1 << NT_U32 | 1 << NT_U64)
 #define NTI_SIGNED (1 << NT_I8 | 1 << NT_I16 | 1 << NT_I32 | 1 << NT_I64)
 static nt_tensor *nti_random_between(nt_tensor *key, const char *name, int kind, nt_dtype dtype, const nt_shape *shape, double low,
@@ -11853,7 +12054,7 @@ NTI_STANDARD(CAUCHY, cauchy)
 
 NT_API nt_tensor *nt_dropout(nt_tensor *x, nt_tensor *key, double rate, nt_axes shared) {
     if (!x || !key || !nti_alive(x) || !nti_alive(key)) return NULL;
-    if (!nti_is_float(x->dtype)) { nti_sticky(x->tape, NT_ERROR_DTYPE, "nt_dropout(%v): takes f32 or f64", x); return NULL; }
+    if (!nti_is_float(x->dtype)) { nti_sticky(x->tape, NT_ERROR_DTYPE, "nt_dropout(%v): takes floating numbers", x); return NULL; }
     if (!(rate >= 0 && rate <= 1)) {
         nti_sticky(x->tape, NT_ERROR_ARGUMENT, "nt_dropout: the rate is %g, not between 0 and 1", rate);
         return NULL;
@@ -12030,6 +12231,7 @@ static nt_tensor *nti_map_result(int op, nt_map *m, nt_tensor *y) {
 
 NT_API nt_tensor *nt_map_sum(nt_map *m, nt_tensor *y) {
     if (!m || !nti_alive(y)) return NULL;
+    if (nti_is_half(y->dtype)) return nt_cast(nt_map_sum(m, nti_widened(y)), y->dtype);
     if (!nti_loop_within(nti_n(y)->loop, m)) return nt_scale(y, (double)m->count); // the same in every iteration
     return nti_map_result(NTI_OP_MAP_SUM, m, y);
 }
@@ -12037,10 +12239,12 @@ NT_API nt_tensor *nt_map_sum(nt_map *m, nt_tensor *y) {
 NT_API nt_tensor *nt_map_mean(nt_map *m, nt_tensor *y) {
     if (!m || !nti_alive(y)) return NULL;
     if (!nti_is_float(y->dtype)) {
-        nti_sticky(m->tape, NT_ERROR_DTYPE, "nt_map_mean: %v; a mean is defined for f32 and f64", y);
+        nti_sticky(m->tape, NT_ERROR_DTYPE, "nt_map_mean: %v; a mean is defined for floating numbers", y);
         return NULL;
     }
-    return nti_loop_within(nti_n(y)->loop, m) ? nt_scale(nt_map_sum(m, y), 1.0 / (double)m->count) : y;
+    if (!nti_loop_within(nti_n(y)->loop, m)) return y;
+    if (nti_is_half(y->dtype)) return nt_cast(nt_map_mean(m, nti_widened(y)), y->dtype);
+    return nt_scale(nt_map_sum(m, y), 1.0 / (double)m->count);
 }
 
 NT_API nt_tensor *nt_map_stack(nt_map *m, nt_tensor *y) {
@@ -12246,9 +12450,7 @@ static nt_tensor *nti_vjp_relu_grad(nt_tensor *y, nt_tensor **x, nt_tensor *g, i
 
 static nt_tensor *nti_jvp_cast(nt_tensor *y, nt_tensor **x, nt_tensor **t) { // to a number of another kind: piecewise constant
     (void)x;
-    if (nti_is_float(y->dtype)) return nt_cast(t[0], y->dtype);
-    if (nti_dtypes[y->dtype].floating) nti_no_derivative(nti_n(y)); // a storage dtype: there is no tangent of it to compute with
-    return NULL;
+    return nti_is_float(y->dtype) ? nt_cast(t[0], y->dtype) : NULL;
 }
 static nt_tensor *nti_vjp_cast(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { NTI_IGNORE; return nt_cast(g, x[0]->dtype); }
 
@@ -13443,7 +13645,7 @@ static nt_tensor *nti_sample_none(nt_tape *t, int op, nt_dtype dtype, int varian
 static nt_tensor *nti_sample_loop(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
     nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
     int64_t size[3];
-    if (variant > 2 || !nti_is_float(dtype)) return NULL;
+    if (variant > 2 || !nti_is_float(dtype) || (op == NTI_OP_MAP_SUM && nti_is_half(dtype))) return NULL; // these are cast
     size[0] = 3, size[1] = variant == 2 ? 0 : 2, size[2] = 4;
     nt_shape whole = nt_shape_make(3, size), part = nt_shape_make(1, size + 2);
     nt_tensor *x = nti_sample_between(&s, dtype, &whole, NTI_LOOK, -2, 2), *w = nti_sample_between(&s, dtype, &part, NTI_LOOK, -2, 2);
@@ -13458,7 +13660,7 @@ static nt_tensor *nti_sample_loop(nt_tape *t, int op, nt_dtype dtype, int varian
 static nt_tensor *nti_sample_leaf(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
     nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
     int entry = nti_sample_case_of(variant);
-    if (entry < 0 || (op == NTI_OP_IOTA && (!nti_dtypes[dtype].compute || dtype == NT_BOOL))) return NULL;
+    if (entry < 0 || (op == NTI_OP_IOTA && !nti_is_float(dtype) && dtype != NT_I32 && dtype != NT_U32)) return NULL;
     nt_shape shape = nti_sample_shape(entry);
     if (op == NTI_OP_FULL) return nt_full(t, dtype, shape, nti_sample_number(&s, dtype, -2, 2, 0, 1));
     if (op == NTI_OP_IOTA)
@@ -13855,7 +14057,7 @@ static nt_tensor *nti_sample_pad(nt_tape *t, int op, nt_dtype dtype, int variant
     if (entry < 0) return NULL;
     nt_shape shape = nt_shape_make((int)table[entry].rank, table[entry].size);
     return nt_pad(nti_sample_operand(&s, &shape, table[entry].look), table[entry].before, table[entry].after, table[entry].inside,
-                  dtype == NT_F16 || dtype == NT_BF16 ? 0 : 3);
+                  3);
 }
 
 // Parts of the sizes 2, 3, 2, 3 ... (or none) along the axis.
@@ -14131,7 +14333,7 @@ static nt_tensor *nti_sample_key(nt_tape *t, int op, nt_dtype dtype, int variant
 static nt_tensor *nti_sample_random(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
     nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
     int entry = nti_sample_case_of(variant);
-    if (entry < 0 || dtype == NT_F16 || dtype == NT_BF16) return NULL;
+    if (entry < 0) return NULL;
     nt_shape shape = nti_sample_shape(entry);
     nt_tensor *key = nti_sample_keys(&s);
     if (dtype == NT_BOOL) return nt_bernoulli(key, 0.3, shape);
@@ -14178,7 +14380,7 @@ static const nti_row *nti_row_of(int op) { return &nti_rows[op]; }
 static nti_map_fn nti_map_of(const nti_call *c) {
     int map = nti_rows[c->op].map;
     nt_dtype dtype = (nt_dtype)c->in[c->inputs - 1].dtype;
-    if (nti_is_float(dtype)) return c->isa->math[dtype == NT_F64]->map[map];
+    if (nti_is_float(dtype)) return c->isa->math[dtype == NT_F64]->map[map]; // halves have become f32
     return nti_integer_map(dtype, (nti_map)map);
 }
 // >>autodiff
@@ -14288,7 +14490,6 @@ static int nti_vjp_node(nti_node *n, uint32_t epoch) { // 0 after an error
     for (int k = 0; k < n->inputs; k++) {
         nti_node *in = n->in[k];
         if (in->reach != epoch) continue;
-        if (!nti_is_float(in->pub.dtype)) return nti_no_derivative(in); // a storage dtype: no cotangent of it to compute with
         nt_tensor *g = row->vjp ? row->vjp(&n->pub, x, &n->adjoint->pub, k) : c[k];
         if (g) nti_add_adjoint(in, g, nti_adjoint_loop(n));
     }
@@ -14396,7 +14597,7 @@ static int nti_derivative_list(nt_tape *t, const char *name, const char *what, n
         if (x->tape != t) nti_sticky(t, NT_ERROR_ARGUMENT, "%s: %s %d, %v, belongs to another tape", name, what, k, x);
         else if (!nti_is_float(x->dtype))
             nti_sticky(t, NT_ERROR_DTYPE,
-                       "%s: %s %d is %v; derivatives are defined for f32 and f64 only, nt_cast what should be differentiated", name, what,
+                       "%s: %s %d is %v; derivatives are defined for f32, f64, f16 and bf16 only, nt_cast what should be differentiated", name, what,
                        k, x);
         else continue;
         return 0;
@@ -14458,7 +14659,7 @@ NT_API nt_params nt_jvp(nt_params outputs, nt_params inputs, nt_params tangents)
 NT_API nt_params nt_grads(nt_tensor *y, nt_params params) {
     nt_params none = nti_list(NULL, 0);
     if (!nti_alive(y) || !nti_list_valid(params)) return none;
-    if (!nti_is_float(y->dtype)) nti_sticky(y->tape, NT_ERROR_DTYPE, "nt_grad of %v: derivatives are defined for f32 and f64 only", y);
+    if (!nti_is_float(y->dtype)) nti_sticky(y->tape, NT_ERROR_DTYPE, "nt_grad of %v: derivatives are defined for f32, f64, f16 and bf16 only", y);
     else if (nt_size(y) != 1)
         nti_sticky(y->tape, NT_ERROR_SHAPE,
                    "nt_grad of %v: a gradient is that of one number; take nt_mean or nt_sum first, or nt_vjp with a cotangent", y);
@@ -15416,7 +15617,7 @@ static void nti_pass_accumulate(nti_graph *g) {
         int32_t at = g->operand[v->first + 1];
         nti_value *p = &g->value[at];
         while (p->op == NTI_OP_RESHAPE && p->uses == 1) p = &g->value[g->operand[p->first]];
-        if (p->uses != 1 || !(nti_row_of(p->op)->flags & NTI_ACCUMULATES)) continue;
+        if (p->uses != 1 || nti_is_half((nt_dtype)p->dtype) || !(nti_row_of(p->op)->flags & NTI_ACCUMULATES)) continue;
         int32_t target = g->operand[v->first], count = p->inputs;
         if (g->operands + count + 1 > g->operand_capacity) continue;
         for (nti_value *w = &g->value[at]; w != p; w = &g->value[g->operand[w->first]]) w->uses = 0;
@@ -15630,7 +15831,7 @@ static int nti_pass_plans(nti_graph *g) { // phases, tiles and scratch of every 
             attribute[nti_accumulate_attribute(v->op)] = 1, c.i = attribute;
         }
         if (v->made_copy) nti_plan_copy(&c, &v->plan);
-        else nti_row_of(v->op)->plan(&c, &v->plan);
+        else nti_plan_row(&c, &v->plan);
     }
     return 1;
 }
@@ -16440,7 +16641,7 @@ static void nti_emit_instruction(nti_carve *c, const nti_site *a, nt_program *p,
     if (v->accumulate) ai[nti_accumulate_attribute(v->op)] = 1;
     to->call.isa = g->tape->isa, to->call.op = v->op, to->call.in = in, to->call.inputs = v->inputs, to->call.i = ai, to->call.d = ad,
     to->call.plan = v->plan, to->call.program = p;
-    to->eval = v->made_copy ? nti_eval_copy : row->eval;
+    to->eval = v->made_copy ? nti_eval_copy : nti_eval_of(&to->call);
     to->name = row->flags & NTI_CHECKS ? name : row->name, to->op = v->op, to->effect = (uint8_t)(nti_is_effect(v) && v->place == NTI_IN_LEAF), to->in = refs;
     to->flops = v->made_copy || (row->flags & NTI_CHEAP) ? 0 : row->cost ? row->cost(n) : (double)nti_count(v->rank, v->shape);
     for (int k = 0; k < v->inputs; k++) refs[k] = nti_ref_of(a, g->operand[v->first + k]);
@@ -18078,7 +18279,7 @@ NT_API nt_layer *nt_dense_layer(nt_tape *t, int features, const nt_dense_desc *d
     memset(&d, 0, sizeof d);
     if (desc) d = *desc;
     if (t && features < 1) return nti_layer_wrong(t, "nt_dense_layer: features must be 1 or more");
-    if (t && !nti_is_float(d.dtype)) return nti_layer_wrong(t, "nt_dense_layer: parameters are f32 or f64");
+    if (t && !nti_is_float(d.dtype)) return nti_layer_wrong(t, "nt_dense_layer: parameters have a floating dtype");
     nt_layer *l = nti_leaf_layer(t, "nt_dense_layer", NTI_DENSE);
     if (!l) return NULL;
     l->features = features, l->dtype = d.dtype, l->use[0] = 1, l->use[1] = d.bias == NT_BIAS_ON;
@@ -18094,7 +18295,7 @@ static nt_layer *nti_window_layer(nt_tape *t, const char *name, int kind, int fe
     if (features < 1 || window.rank < 1 || window.rank > 3) wrong = "features must be 1 or more, the window has 1 to 3 axes: NT_WINDOW(3, 3)";
     for (int k = 0; !wrong && k < window.rank; k++)
         if (window.size[k] < 1) wrong = "window sizes must be 1 or more";
-    if (!wrong && !nti_is_float(d.dtype)) wrong = "parameters are f32 or f64";
+    if (!wrong && !nti_is_float(d.dtype)) wrong = "parameters have a floating dtype";
     if (t && wrong) nti_sticky(t, NT_ERROR_ARGUMENT, "%s: %s", name, wrong);
     nt_layer *l = wrong ? NULL : nti_leaf_layer(t, name, kind);
     if (!l) return NULL;
@@ -18209,7 +18410,7 @@ NT_API nt_layer *nt_layer_norm_layer(nt_tape *t, const nt_layer_norm_desc *desc)
     nt_layer_norm_desc d;
     memset(&d, 0, sizeof d);
     if (desc) d = *desc;
-    if (t && !nti_is_float(d.dtype)) return nti_layer_wrong(t, "nt_layer_norm_layer: parameters are f32 or f64");
+    if (t && !nti_is_float(d.dtype)) return nti_layer_wrong(t, "nt_layer_norm_layer: parameters have a floating dtype");
     nt_layer *l = nti_leaf_layer(t, "nt_layer_norm_layer", NTI_LAYER_NORM);
     if (!l) return NULL;
     l->number = d.eps == 0 ? 1e-6 : d.eps == NT_ZERO ? 0 : d.eps, l->dtype = d.dtype, l->use[0] = !d.no_scale, l->use[1] = !d.no_bias;
@@ -18885,7 +19086,9 @@ static int nti_decayed(const nt_optimizer *o, const nt_tensor *p) {
     return o->mask == NT_DECAY_ALL || p->rank >= 2;
 }
 
-static nt_tensor *nti_moment(const nt_tensor *p) { return nt_variable(p->tape, p->dtype, nt_shape_of(p), NULL); }
+static nt_tensor *nti_moment(const nt_tensor *p) { // f32 for f16 and bf16, which would lose small steps
+    return nt_variable(p->tape, nti_compute_dtype(p->dtype), nt_shape_of(p), NULL);
+}
 
 // The slot of p with everything that this optimizer needs; NULL: no memory.
 static nti_slot *nti_slot_of(nt_optimizer *o, nt_tensor *p) {
@@ -18967,7 +19170,7 @@ static int nti_record_skips(nti_recipe *r) {
     nt_tensor *sum = NULL;
     if (m->skip == NT_SKIP_LOSS) return 1;
     for (int k = 0; k < r->gradients.count; k++) {
-        if (m->skip == NT_SKIP_LARGE) sum = nti_sum_of(sum, nt_sum(nt_cast(nt_square(r->gradients.items[k]), NT_F64)));
+        if (m->skip == NT_SKIP_LARGE) sum = nti_sum_of(sum, nt_sum(nt_cast(nt_square(nti_widened(r->gradients.items[k])), NT_F64)));
         else r->gradients.items[k] = nti_check_finite(r->gradients.items[k], HUGE_VAL);
         if (!r->gradients.items[k]) return 0;
     }
@@ -19033,7 +19236,8 @@ static nt_program *nti_compile_recipe(nti_recipe *r, const nt_compile_desc *desc
     s->update = nti_compile(t, &job);
     if (!s->update) return NULL;
     s->update->step = s;
-    for (int k = 0; k < r->params.count; k++) p->report.gradient += nt_bytes(r->params.items[k]);
+    for (int k = 0; k < r->params.count; k++)
+        p->report.gradient += (size_t)nt_size(r->params.items[k]) * nt_dtype_size(nti_compute_dtype(r->params.items[k]->dtype));
     p->report.total = p->report.total_least = nti_total(t->peak);
     return p;
 }
@@ -19067,7 +19271,7 @@ static int nti_step_valid(const nti_recipe *r) {
         if (p->tape != t || nti_n(p)->op != NTI_OP_VARIABLE)
             nti_fail(t, NT_ERROR_ARGUMENT, "%s: params[%d], %v, is not a variable of this tape", r->name, k, p);
         else if (nti_n(p)->frozen) nti_fail(t, NT_ERROR_ARGUMENT, "%s: params[%d], %v, is frozen", r->name, k, p);
-        else if (!nti_is_float(p->dtype)) nti_fail(t, NT_ERROR_DTYPE, "%s: params[%d], %v, is not f32 or f64", r->name, k, p);
+        else if (!nti_is_float(p->dtype)) nti_fail(t, NT_ERROR_DTYPE, "%s: params[%d], %v, is not of a floating dtype", r->name, k, p);
         else {
             int twice = 0;
             for (int j = 0; j < k; j++) twice |= r->params.items[j] == p;
@@ -19127,7 +19331,7 @@ NT_API nt_program *nt_compile_step(nt_tensor *loss, nt_optimizer *optimizer, con
     r.name = "nt_compile_step", r.optimizer = optimizer, r.loss = loss;
     if (optimizer->tape != t) { nti_fail(t, NT_ERROR_ARGUMENT, "nt_compile_step: loss and optimizer belong to two tapes"); return NULL; }
     if (!nti_is_float(loss->dtype) || nt_size(loss) != 1) {
-        nti_fail(t, NT_ERROR_SHAPE, "nt_compile_step: the loss %v is not one f32 or f64 number; take nt_mean of it", loss);
+        nti_fail(t, NT_ERROR_SHAPE, "nt_compile_step: the loss %v is not one floating number; take nt_mean of it", loss);
         return NULL;
     }
     if (!nti_weight_valid(&r, desc->weight, loss->dtype) || !nti_no_assigns(&r, desc) || !nti_share_valid(t, r.name, desc)) return NULL;

@@ -92,10 +92,6 @@ static nt_tensor *split(draw *d, gd_node *n) {
 static nt_dtype dtype_key(draw *d, const gd_node *n, nt_dtype missing) {
     const char *text = gd_text(n, "dtype");
     if (!text) return missing;
-    if (strcmp(text, "f16") == 0 || strcmp(text, "bf16") == 0) {
-        gd_later(d->c, strcmp(text, "f16") == 0 ? "dtype=f16" : "dtype=bf16");
-        return missing;
-    }
     for (int k = 0; k < NT_DTYPE_COUNT; k++) {
         if (strcmp(text, nt_dtype_name((nt_dtype)k)) == 0) return (nt_dtype)k;
     }

@@ -3,6 +3,7 @@
 #define NTTRAIN_TESTS
 #define NTTRAIN_IMPLEMENTATION
 #include "nttrain.h"
+#include "halves.h"
 #include "tap.h"
 #include <stdlib.h>
 
@@ -17,6 +18,7 @@ enum { MOST_LEAVES = 40, MOST_OUTPUTS = 4 * MOST_LEAVES + 8, WORKERS = 4 };
     X(DECOMPOSE, "the decomposition gives the value") \
     X(PRECISION, "f32 agrees with f64") \
     X(INTEGERS, "integers agree with f64") \
+    X(HALVES, "f16 and bf16: the f32 operation, rounded once") \
     X(FIRST, "jvp against differences, <v, J w> = <J' v, w>") \
     X(SECOND, "second derivatives") \
     X(VMAP, "vmap against a loop") \
@@ -251,7 +253,7 @@ static void check_strided(sample *s) {
 
 static void check_decompose(sample *s) {
     nt_tensor *few[NTI_FEW], *both[2];
-    if (!s->row->decompose || !nti_is_float(s->dtype)) return;
+    if (!s->row->decompose || !nti_is_float(s->dtype) || nti_is_half(s->dtype)) return; // every step would be rounded
     both[0] = s->y, both[1] = s->row->decompose(s->y, nti_operands(nti_n(s->y), few));
     if (!report(s, DECOMPOSE, both[1] && nti_same_shape(both[0], both[1]), "not recorded, or another shape: %s", nt_error(s->t) ? nt_error(s->t) : "")) return;
     nt_program *p = compute(s, DECOMPOSE, both, 2, NULL);
@@ -314,6 +316,32 @@ static void check_integers(sample *s) {
     }
     expect_near(s, INTEGERS, a, b, 0, "against f64");
     free(a.v), free(b.v);
+}
+
+// The operation on the same numbers as f32 gives numbers that round to the results in f16 or bf16.
+static void check_halves(sample *s) {
+    nti_node *n = nti_n(s->y);
+    nt_tensor *in[MOST_LEAVES];
+    if (!nti_is_half(s->dtype) || !n->inputs || (s->row->flags & NTI_CHECKS)) return;
+    int any = 0;
+    for (int k = 0; k < n->inputs; k++) {
+        nt_tensor *x = &n->in[k]->pub;
+        any |= nti_is_half(x->dtype);
+        in[k] = nti_is_half(x->dtype) ? nt_cast(x, NT_F32) : x;
+        if (!writes(s, k) || !nti_is_half(x->dtype)) continue;
+        in[k] = nt_variable(s->t, NT_F32, nt_shape_of(x), NULL);
+        for (int64_t j = 0; in[k] && j < nt_size(x); j++) ((float *)nt_data(in[k]))[j] = (float)half_value(x->dtype, ((uint16_t *)nt_data(x))[j]);
+    }
+    nt_tensor *z = nti_again(s->y, in);
+    if (!any || !report(s, HALVES, z != NULL, "not recorded in f32: %s", nt_error(s->t))) return;
+    blob got = value_of(s, HALVES, s->y), wide = value_of(s, HALVES, z);
+    int effect = (s->row->flags & NTI_EFFECT) != 0, rounded = effect || s->y->dtype != z->dtype;
+    int64_t bad = -1;
+    if (!rounded) bad = blob_equal(got, wide) ? -1 : 0;
+    for (size_t k = 0; rounded && k < got.n / 2 && bad < 0; k++)
+        if (wide.n != 2 * got.n || !half_same(s->dtype, ((uint16_t *)(void *)got.data)[k], half_bits(s->dtype, (double)((float *)(void *)wide.data)[k]))) bad = (int64_t)k;
+    report(s, HALVES, bad < 0, "element %lld is not the f32 result rounded", (long long)bad);
+    free(got.data), free(wide.data);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -410,6 +438,16 @@ static int all_f64(const sample *s, const nt_tensor *z) {
     return all && s->y->dtype != NT_F16 && s->y->dtype != NT_BF16;
 }
 
+// What sums of rounded products may differ by: in f64; with f32, f16 or bf16 on the way.
+static double accuracy(const sample *s, const nt_tensor *z) {
+    double worst = all_f64(s, z) ? 1e-11 : 2e-5;
+    for (const nti_node *n = s->t->first; n; n = n->next) {
+        if (n->pub.dtype == NT_F16 && worst < 4e-3) worst = 4e-3;
+        if (n->pub.dtype == NT_BF16) worst = 3e-2;
+    }
+    return worst;
+}
+
 static nt_params take(const sample *s, int property, nt_params p, int count, const char *what) {
     report(s, property, p.count == count, "%s: not recorded: %s", what, nt_error(s->t) ? nt_error(s->t) : "");
     return p;
@@ -443,7 +481,7 @@ static void check_first(sample *s, directions *d, nt_tensor *z, array *jw, array
     }
     nt_program *p = compute(s, FIRST, outputs, count, NULL);
     if (!p) return;
-    double tolerance = exact ? 1e-11 : 2e-5;
+    double tolerance = accuracy(s, z);
     *jw = output(p, 0);
     for (int k = 0; k < s->floats; k++) jv[k] = output(p, 1 + k);
     expect_equal(s, FIRST, sum_dots(s, jv, d->wa), dot(d->va, *jw), tolerance * (sum_sizes(s, jv, d->wa) + fabs(dot(d->va, *jw))), "<J' v, w> against <v, J w>");
@@ -455,7 +493,7 @@ static void check_first(sample *s, directions *d, nt_tensor *z, array *jw, array
             for (int64_t j = 0; j < part.n; j++) sum.v[j] += part.v[j];
             free(part.v);
         }
-        expect_near(s, FIRST, sum, *jw, exact ? 1e-12 : 1e-5, "the sum of jvps along one operand each");
+        expect_near(s, FIRST, sum, *jw, exact ? 1e-12 : tolerance, "the sum of jvps along one operand each");
         free(sum.v);
     }
     int step_map = s->row->map >= 0 || !zero;
@@ -483,7 +521,7 @@ static void check_second(sample *s, directions *d, nt_tensor *z, array jw) {
     for (int k = 0; k < count; k++) out[k] = output(p, k);
     array *hw = out, *hu = out + n, *vv = out + 2 * n, *vj = out + 3 * n;
     int exact = all_f64(s, z);
-    double tolerance = exact ? 1e-10 : 2e-4, whw = sum_dots(s, d->ua, hw), size = sum_sizes(s, d->ua, hw) + sum_sizes(s, d->wa, hu);
+    double tolerance = 10 * accuracy(s, z), whw = sum_dots(s, d->ua, hw), size = sum_sizes(s, d->ua, hw) + sum_sizes(s, d->wa, hu);
     for (int k = 0; k < n; k++) {
         expect_near(s, SECOND, vv[k], hw[k], tolerance, "vjp of vjp against jvp of vjp");
         expect_near(s, SECOND, vj[k], hw[k], tolerance, "vjp of jvp against jvp of vjp");
@@ -635,7 +673,7 @@ static void check_vmap(sample *s) {
 // variable += y in one instruction, and in two because y is an output as well.
 static void check_accumulate(sample *s) {
     nt_tensor *y = s->y;
-    if (!(s->row->flags & NTI_ACCUMULATES) || !nti_is_float(y->dtype)) return;
+    if (!(s->row->flags & NTI_ACCUMULATES) || !nti_is_float(y->dtype) || nti_is_half(y->dtype)) return;
     nt_tensor *in[2];
     int64_t mode = 0;
     blob got[2] = { { 0, NULL }, { 0, NULL } };
@@ -770,7 +808,7 @@ static void check_isas(const sample *one) {
         close_sample(&s);
     }
     if (got[0].data && got[1].data) report(one, ISAS, blob_equal(got[0], got[1]), "AVX2 and AVX-512 give other bits");
-    if (value[0].v && value[2].v) expect_near(one, ISAS, value[2], value[0], one->dtype == NT_F64 ? 1e-12 : 2e-5, "baseline against AVX2");
+    if (value[0].v && value[2].v) expect_near(one, ISAS, value[2], value[0], one->dtype == NT_F64 ? 1e-12 : one->dtype == NT_F16 ? 1e-3 : one->dtype == NT_BF16 ? 8e-3 : 2e-5, "baseline against AVX2");
     for (int k = 0; k < 3; k++) free(got[k].data), free(value[k].v);
 }
 
@@ -863,7 +901,7 @@ static void check_value(sample *s) {
 }
 
 static int walk_variant(int op, nt_dtype dtype, int variant, found *f) {
-    static void (*const checks[])(sample *s) = { check_value, check_strided, check_decompose, check_precision, check_integers, check_derivatives, check_vmap, check_accumulate, check_bad, check_checked };
+    static void (*const checks[])(sample *s) = { check_value, check_strided, check_decompose, check_precision, check_integers, check_halves, check_derivatives, check_vmap, check_accumulate, check_bad, check_checked };
     sample s;
     int found_one = open_sample(&s, op, dtype, variant, NULL), first = !f->samples || dtype == NT_F64;
     nt_marker mark = nt_mark(s.t);
