@@ -17799,6 +17799,7 @@ typedef struct nti_application { // what a leaf is given when it records itself
     int train;
     nt_tensor *key;              // NULL: none
     const char *path;
+    uint32_t use; // from 1: how often the layer has come
 } nti_application;
 
 typedef struct nti_layer_row {
@@ -17837,8 +17838,9 @@ struct nt_layer {
     int *at;                     // where each step's parameters begin in it
     int steps, depth, params;    // depth: values that branches put aside at once
     int scoped;                  // the first and the last step are a scope around all others
-    uint32_t epoch;              // nt_init: seen in this walk over the steps, at first as step `first`
-    int first;
+    uint32_t epoch;              // seen in this walk over the steps,
+    int first;                   // at first as this one,
+    uint32_t uses;               // so often so far
 };
 
 enum {
@@ -17997,7 +17999,8 @@ static nt_tensor *nti_dropout_apply(const nt_layer *l, nt_tensor *x, nt_tensor *
     (void)p;
     memset(&none, 0, sizeof none);
     if (!a->train || l->number == 0) return x;
-    nt_tensor *number = nt_scalar(l->tape, NT_U32, (double)nti_flax_number(a->path, strlen(a->path), 1));
+    nt_tensor *number =
+        nt_scalar(l->tape, NT_U32, (double)nti_flax_number(a->path, strlen(a->path), a->use)); // as flax counts the calls of a module
     return nt_dropout(x, nt_fold_in(a->key, number), l->number, none);
 }
 
@@ -18863,7 +18866,8 @@ static nt_tensor *nti_apply_leaf(nt_layer *l, nt_tensor *x, const nt_apply_desc 
 
 static nt_tensor *nti_apply_steps(const nt_layer *net, nt_tensor *x, const nt_apply_desc *d, nt_key_value key, int init) {
     nt_tape *t = net->tape;
-    nti_application a = { d->train, NULL, NULL };
+    nti_application a = { d->train, NULL, NULL, 0 };
+    uint32_t epoch = nti_new_epoch(t);
     int level = 0;
     nt_tensor **kept = (nt_tensor **)nti_low(t, (size_t)(net->depth + 1) * sizeof *kept);
     if (!kept) return nti_record_memory(t, NTI_OP_ADD);
@@ -18871,7 +18875,8 @@ static nt_tensor *nti_apply_steps(const nt_layer *net, nt_tensor *x, const nt_ap
         nt_layer *l = net->step[k];
         if (!l->row->apply) { x = nti_apply_marker(l, x, kept, &level); continue; }
         if (init && !nti_init_leaf(l, key, x, net->path[k])) return NULL;
-        a.path = net->path[k];
+        if (l->epoch != epoch) l->epoch = epoch, l->uses = 0;
+        a.path = net->path[k], a.use = ++l->uses;
         if (d->train && !a.key && nti_is_layer(l, NTI_DROPOUT)) a.key = nt_step_key(t, d->key);
         x = nti_apply_leaf(l, x, d, init ? 0 : net->at[k], &a);
     }

@@ -132,6 +132,33 @@ static void layers(void) {
     tap_ok(same(nt_apply(with(nt_layer_norm_layer(t, &zero), x), x, NULL), nt_apply(with(nt_layer_norm_layer(t, &n), x), x, NULL)), "layer norm: NT_ZERO is no eps");
     n.no_scale = n.no_bias = 1;
     tap_ok(nt_parameters(with(nt_layer_norm_layer(t, &n), x)).count == 0, "layer norm: .no_scale, .no_bias");
+    const int32_t numbers[2] = { 1, 0 };
+    nt_tensor *token = nt_constant(t, NT_I32, NT_SHAPE(2), numbers);
+    nt_embed_desc e;
+    CLEAR(e);
+    nt_tensor *table = nt_parameters(with(nt_embed_layer(t, 6, 3, NULL), token)).items[0];
+    tap_ok(same(table, nt_parameters(with(nt_embed_layer(t, 6, 3, &e), token)).items[0]), "embedding: NULL is all zeros");
+    e.embedding_init.kind = NT_INIT_ONES;
+    tap_ok(same(nt_parameters(with(nt_embed_layer(t, 6, 3, &e), token)).items[0], nt_full(t, NT_F32, NT_SHAPE(6, 3), 1)), "embedding: .embedding_init");
+    e.dtype = NT_F64;
+    tap_ok(nt_parameters(with(nt_embed_layer(t, 6, 3, &e), token)).items[0]->dtype == NT_F64, "embedding: .dtype");
+}
+
+static void cells(void) {
+    nt_tensor *x = waves(NT_SHAPE(2, 3, 4), 0.8);
+    nt_cell_desc c;
+    CLEAR(c);
+    nt_params plain = nt_parameters(with(nt_gru_layer(t, 4, NULL), x)), zeros = nt_parameters(with(nt_gru_layer(t, 4, &c), x)); // hz: 7, hn's bias: 9
+    tap_ok(same(plain.items[0], zeros.items[0]) && same(plain.items[7], zeros.items[7]) && same(plain.items[9], zeros.items[9]), "cells: NULL is all zeros");
+    c.kernel_init.kind = NT_LECUN_NORMAL, c.recurrent_init.kind = NT_ORTHOGONAL, c.bias_init.kind = NT_INIT_ZEROS;
+    nt_params named = nt_parameters(with(nt_gru_layer(t, 4, &c), x));
+    tap_ok(same(plain.items[0], named.items[0]) && same(plain.items[7], named.items[7]) && same(plain.items[9], named.items[9]), "cells: the defaults by name");
+    c.kernel_init.kind = NT_INIT_ONES, c.recurrent_init.kind = NT_INIT_ZEROS, c.bias_init.kind = NT_INIT_ONES;
+    nt_params other = nt_parameters(with(nt_lstm_layer(t, 4, &c), x)); // hi: 4 and 5
+    nt_tensor *ones = nt_full(t, NT_F32, NT_SHAPE(4, 4), 1);
+    tap_ok(same(other.items[0], ones) && same(other.items[4], nt_scale(ones, 0)) && same(other.items[5], nt_full(t, NT_F32, NT_SHAPE(4), 1)), "cells: .kernel_init, .recurrent_init, .bias_init");
+    c.dtype = NT_F64;
+    tap_ok(nt_parameters(with(nt_lstm_layer(t, 4, &c), nt_cast(x, NT_F64))).items[0]->dtype == NT_F64, "cells: .dtype");
 }
 
 // The parameter after three updates by gradients that change.
@@ -233,6 +260,7 @@ int main(void) {
     pools();
     losses();
     layers();
+    cells();
     optimizers();
     initializers();
     programs();

@@ -82,6 +82,14 @@ static void names(void) {
     TAP_CHECK(nt_init(twice, nt_key(1), x) != NT_OK && nt_error(t));
     nt_error_clear(t);
     TAP_CHECK(nt_layer_named(NULL, "a") == NULL && !nt_error(t));
+    nt_layer *drop = nt_dropout_layer(t, 0.5), *drops = NT_SERIAL(t, drop, nt_concat_layer(t, 0, NT_LAYERS(drop, drop)));
+    nt_tensor *ones = nt_full(t, NT_F64, NT_SHAPE(100), 1);
+    nt_apply_desc training;
+    memset(&training, 0, sizeof training);
+    training.train = 1, training.key = nt_key(3);
+    TAP_CHECK(nt_init(drops, nt_key(1), ones) == NT_OK);
+    nt_tensor *dropped = nt_apply(drops, ones, &training);
+    TAP_CHECK(difference(nt_slice_axis(dropped, 0, 0, 100), nt_slice_axis(dropped, 0, 100, 200)) > 1); // each use has a mask of its own
     nt_layer *shared = nt_residual_layer(t, dense(t, 4));
     net = NT_SERIAL(t, shared, nt_residual_layer(t, dense(t, 4)), shared);
     TAP_CHECK(nt_init(net, nt_key(1), x) == NT_OK && named(net, "Residual_0/Dense_0/kernel Residual_0/Dense_0/bias Residual_1/Dense_0/kernel Residual_1/Dense_0/bias"));
@@ -244,6 +252,33 @@ static void cells(void) {
     nt_tape_close(t);
 }
 
+// Arrays of every size: an error of memory, or all of it.
+static nt_tensor *in_memory(nt_tape *t) {
+    nt_tensor *x = image_of(t, 1, 4, 4, 2);
+    nt_layer *small = NT_SERIAL(t, nt_max_pool_layer(t, NT_WINDOW(2, 2)), conv(t, 3), nt_upsample_layer(t, NT_WINDOW(2, 2)));
+    nt_cell_desc d;
+    memset(&d, 0, sizeof d);
+    d.dtype = NT_F64;
+    nt_layer *net = NT_SERIAL(t, nt_layer_named(conv(t, 3), "stem"), nt_sum_layer(t, NT_LAYERS(nt_identity_layer(t), nt_layer_named(small, "small"))), nt_tokens_layer(t),
+                              nt_lstm_layer(t, 3, &d), nt_token_layer(t, -1), nt_residual_layer(t, dense(t, 3)));
+    return nt_init(net, nt_key(1), x) == NT_OK ? nt_apply(net, x, NULL) : NULL;
+}
+
+static void shortage(void) {
+    int wrong = 0, enough = 0, failed = 0;
+    for (size_t size = nt_tape_size_min(); size < 1000000 && enough < 3; size += 331) {
+        nt_tape_desc desc;
+        memset(&desc, 0, sizeof desc);
+        desc.memory = malloc(size), desc.memory_size = size;
+        nt_tape *t = nt_tape_open(&desc);
+        if (t && in_memory(t)) enough++;
+        else failed++, wrong += t && nt_error_status(t) != NT_ERROR_MEMORY;
+        nt_tape_close(t);
+        free(desc.memory);
+    }
+    tap_ok(!wrong && enough == 3 && failed > 50, "%d arrays that are too small, each an error of memory", failed);
+}
+
 int main(void) {
     names();
     branches();
@@ -252,5 +287,6 @@ int main(void) {
     images();
     tables();
     cells();
+    shortage();
     return tap_end();
 }
