@@ -8009,10 +8009,41 @@ static void nti_eval_iota(const nti_call *c, int phase, int64_t tile, void *work
     }
 }
 
-// pad: in[0] any strides, out contiguous; for each axis i[3k] before, after, between; d[0]. Tiles are rows of out.
+// pad: in[0] any strides, out contiguous; for each axis i[3k] before, after, between; d[0]. Tiles are rows of out; where rows are short,
+// everything is filled first and the operand copied in after that.
+typedef struct nti_pad_axis { int64_t first, end, to, step; } nti_pad_axis; // the elements [first, end) that stay go to `to`, and on by step
+
+static nti_pad_axis nti_pad_axis_of(const nti_call *c, int k) {
+    nti_pad_axis a;
+    int64_t before = c->i[3 * k], length = c->in[0].shape[k];
+    a.step = c->i[3 * k + 2] + 1, a.first = nti_max(0, nti_ceil_div(-before, a.step));
+    a.end = nti_max(a.first, nti_min(length, nti_floor_div(c->out.shape[k] - 1 - before, a.step) + 1)), a.to = before + a.first * a.step;
+    return a;
+}
+
+static int nti_pad_short(const nti_call *c) { return nti_row_length(&c->out) < 32; }
+
+static void nti_pad_inside(const nti_call *c, nti_copy *t, int64_t *to, int64_t *from) {
+    int64_t shape[NT_MAX_RANK], stride[NT_MAX_RANK];
+    nti_view in = c->in[0];
+    *to = *from = 0;
+    for (int k = 0; k < in.rank; k++) {
+        nti_pad_axis a = nti_pad_axis_of(c, k);
+        shape[k] = a.end - a.first, stride[k] = a.step * c->out.stride[k];
+        *from += a.first * in.stride[k], *to += a.to * c->out.stride[k];
+    }
+    in.shape = shape;
+    nti_copy_make(t, &c->out, stride, &in);
+}
+
 static int64_t nti_pad_step(const nti_call *c) { return nti_max(1, NTI_COPY_TILE / nti_max(1, nti_row_length(&c->out))); }
 static void nti_plan_pad(const nti_call *c, nti_plan *p) {
+    nti_copy t;
+    int64_t to, from;
     nti_plan_tiles(p, nti_view_size(&c->out) ? nti_tile_count(nti_row_count(&c->out), nti_pad_step(c)) : 0);
+    if (!nti_pad_short(c)) return;
+    nti_pad_inside(c, &t, &to, &from);
+    p->phases = 2, p->tiles[1] = nti_copy_tiles(&t);
 }
 
 // Where in the operand a row of out comes from, along all axes but the last; 0 if it is padding.
@@ -8031,26 +8062,31 @@ static int nti_pad_source(const nti_call *c, int64_t row, int64_t *offset) {
 static void nti_pad_row(const nti_call *c, int64_t row, const char *value) {
     const nti_view *x = &c->in[0];
     size_t size = nti_out_size(c);
-    int last = x->rank - 1, inside;
+    int last = x->rank - 1;
     int64_t n = nti_row_length(&c->out), bytes = (int64_t)size, offset;
     char *out = (char *)c->out.data + row * n * bytes;
-    int64_t length = last >= 0 ? x->shape[last] : 1, stride = last >= 0 ? x->stride[last] : 0;
-    int64_t before = last >= 0 ? c->i[3 * last] : 0, step = last >= 0 ? c->i[3 * last + 2] + 1 : 1;
-    int64_t first = nti_max(0, nti_ceil_div(-before, step)), end = nti_min(length, nti_floor_div(n - 1 - before, step) + 1);
-    inside = nti_pad_source(c, row, &offset);
-    if (!inside || end - first < n) nti_move(size, 1, n, out, 0, 1, value, 0, 0);
-    if (inside && end > first)
-        nti_move(size, 1, end - first, out + (before + first * step) * bytes, 0, step,
-            (const char *)x->data + (offset + first * stride) * bytes, 0, stride);
+    nti_pad_axis a = nti_pad_axis_of(c, last);
+    int inside = nti_pad_source(c, row, &offset);
+    if (!inside || a.end - a.first < n) nti_move(size, 1, n, out, 0, 1, value, 0, 0);
+    if (inside)
+        nti_move(size, 1, a.end - a.first, out + a.to * bytes, 0, a.step, (const char *)x->data + (offset + a.first * x->stride[last]) * bytes,
+                 0, x->stride[last]);
 }
 
 static void nti_eval_pad(const nti_call *c, int phase, int64_t tile, void *worker) {
     char value[8];
-    int64_t step = nti_pad_step(c), end = nti_min((tile + 1) * step, nti_row_count(&c->out));
-    (void)phase;
+    int64_t step = nti_pad_step(c), first = tile * step, end = nti_min(first + step, nti_row_count(&c->out)), n = nti_row_length(&c->out);
+    size_t size = nti_out_size(c);
     (void)worker;
     nti_number_bytes((nt_dtype)c->out.dtype, c->d[0], value);
-    for (int64_t r = tile * step; r < end; r++) nti_pad_row(c, r, value);
+    if (phase) {
+        nti_copy t;
+        int64_t to, from;
+        nti_pad_inside(c, &t, &to, &from);
+        nti_copy_tile(&t, size, tile, (char *)c->out.data + to * (int64_t)size, (const char *)c->in[0].data + from * (int64_t)size);
+    } else if (nti_pad_short(c)) nti_move(size, 1, (end - first) * n, (char *)c->out.data + (size_t)(first * n) * size, 0, 1, value, 0, 0);
+    else
+        for (int64_t r = first; r < end; r++) nti_pad_row(c, r, value);
 }
 
 // >>gather and scatter
