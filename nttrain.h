@@ -538,9 +538,16 @@ NT_API nt_tensor *nt_cross_entropy_with(nt_tensor *logits, nt_tensor *labels, co
 // Elementwise losses: -y log sigmoid(x) - (1 - y) log sigmoid(-x); (x - y)^2 / 2 up to |x - y| = delta, a straight line beyond.
 NT_API nt_tensor *nt_sigmoid_cross_entropy(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_huber(nt_tensor *x, nt_tensor *y, double delta);
-// (x - mean) / sqrt(var + eps) scale + bias over the last axis, biased variance; scale and bias (n) may be NULL.
-NT_API nt_tensor *nt_layer_norm(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, double eps);
-
+// (x - mean) / sqrt(var + eps) scale + bias, biased variance. What is kept for the derivative is x and two numbers for each mean. scale and
+// bias may be NULL; they are vectors for the last axis, of layer_norm_axes anything that broadcasts to x.
+NT_API nt_tensor *nt_layer_norm(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, double eps); // over the last axis
+NT_API nt_tensor *nt_layer_norm_axes(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, nt_axes axes, double eps);
+NT_API nt_tensor *nt_rms_norm(nt_tensor *x, nt_tensor *scale, double eps); // x / sqrt(mean of x^2 + eps) scale, last axis
+// Of x (N, spatial axes, C): over space and the C / groups channels of a group; over space; over everything but C (the batch's own mean and
+// variance, differentiated through: a layer's running ones are nt_batch_norm_layer's).
+NT_API nt_tensor *nt_group_norm(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, int groups, double eps);
+NT_API nt_tensor *nt_instance_norm(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, double eps);
+NT_API nt_tensor *nt_batch_norm(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, double eps);
 typedef struct nt_attention_desc {
     double scale;       // on the scores; 0: 1 / sqrt(d)
     int causal;         // query i sees the keys 0 .. i only
@@ -2472,6 +2479,14 @@ typedef struct nti_hidden {            // scores that do not count, in columns t
     int causal;
 } nti_hidden;
 
+// Normalization of an array seen as (outer, space, groups, n): a mean and a deviation for each outer and group. Without space, rows of
+// n elements, `rows` of them from row `first` on; with space, `rows` lines of groups * n channels of one outer.
+typedef struct nti_norm {
+    int64_t rows, first, groups, n;
+    int rms;                           // the mean counts as zero
+    const void *scale, *bias;          // groups * n elements each, or NULL
+} nti_norm;
+
 typedef struct nti_rows_table {
     nti_reduce_kernels reduce[4];      // NTI_SUM to NTI_MIN
     // first index of *value; a NaN finds a NaN
@@ -2484,9 +2499,16 @@ typedef struct nti_rows_table {
     void (*cross_entropy)(void *out, const void *x, const nti_labels *l);
     void (*cross_entropy_grad)(void *out, const void *x, const void *g, const nti_labels *l);
     void (*cross_entropy_jvp)(void *out, const void *x, const void *t, const nti_labels *l);
-    void (*norm_stats)(void *out, const void *x, int64_t rows, int64_t n, double eps);
-    void (*norm_apply)(void *out, const void *x, const void *stats, const void *scale, const void *bias, int64_t rows, int64_t n);
-    void (*norm_grad)(void *out, const void *x, const void *stats, const void *g, int64_t rows, int64_t n);
+    // normalization: see nti_norm
+    void (*norm_stats)(void *out, const void *x, const nti_norm *p, double eps);
+    void (*norm_apply)(void *out, const void *x, const void *stats, const nti_norm *p);
+    void (*norm_grad)(void *out, const void *x, const void *stats, const void *g, const nti_norm *p);
+    void (*norm_chunk_stats)(void *part, const void *x, void *work, const nti_norm *p);
+    void (*norm_chunk_join)(void *out, const void *part, int64_t chunks, int64_t chunk, int64_t all, const nti_norm *p, double eps);
+    void (*norm_chunk_apply)(void *out, const void *x, const void *stats, void *work, const nti_norm *p);
+    void (*norm_chunk_dots)(void *part, const void *x, const void *stats, const void *g, void *work, const nti_norm *p);
+    void (*norm_chunk_mean)(void *out, const void *part, int64_t chunks, double count, const nti_norm *p);
+    void (*norm_chunk_grad)(void *out, const void *x, const void *stats, const void *means, const void *g, void *work, const nti_norm *p);
     void (*pool[2])(void *out, const void *x, const nti_window *w);                                  // max, sum
     // adds g to out at the first maximal tap
     void (*max_pool_grad)(void *out, const void *x, const void *g, const nti_window *w);
@@ -4578,10 +4600,14 @@ static void NTI_K(nti_cross_entropy_jvp)(void *out, const void *x, const void *t
     }
 }
 
-static void NTI_K(nti_norm_stats)(void *out, const void *x, int64_t rows, int64_t n, double eps) {
-    for (int64_t r = 0; r < rows; r++) {
+static NTI_T NTI_K(nti_deviation)(NTI_T square, double eps) {
+    return 1 / NTI_K(nti_first)(NTI_K(nti_sqrt)(NTI_SPLAT(square + (NTI_T)eps)));
+}
+static void NTI_K(nti_norm_stats)(void *out, const void *x, const nti_norm *c, double eps) {
+    int64_t n = c->n;
+    for (int64_t r = 0; r < c->rows; r++) {
         const NTI_T *p = (const NTI_T *)x + r * n;
-        NTI_T *o = (NTI_T *)out + 2 * r, mean = NTI_K(nti_row_sum)(p, n) / (NTI_T)n;
+        NTI_T *o = (NTI_T *)out + 2 * r, mean = c->rms ? 0 : NTI_K(nti_row_sum)(p, n) / (NTI_T)n;
         NTI_LANES s = NTI_LANES_SPLAT(0);
         for (int64_t k = 0; k < n; k += NTI_SUM_LANES) {
             NTI_LANES e = NTI_LANES_AT(p, k, n, mean);
@@ -4589,15 +4615,16 @@ static void NTI_K(nti_norm_stats)(void *out, const void *x, int64_t rows, int64_
             NTI_EACH(l) s.v[l] = NTI_FMA(e.v[l], e.v[l], s.v[l]);
         }
         o[0] = mean;
-        o[1] = 1 / NTI_K(nti_first)(NTI_K(nti_sqrt)(NTI_SPLAT(NTI_K(nti_tree)(NTI_SUM, s) / (NTI_T)n + (NTI_T)eps)));
+        o[1] = NTI_K(nti_deviation)(NTI_K(nti_tree)(NTI_SUM, s) / (NTI_T)n, eps);
     }
 }
-static void NTI_K(nti_norm_apply)(void *out, const void *x, const void *stats, const void *scale, const void *bias, int64_t rows,
-    int64_t n) {
-    const NTI_T *a = (const NTI_T *)scale, *b = (const NTI_T *)bias;
-    for (int64_t r = 0; r < rows; r++) {
+static void NTI_K(nti_norm_apply)(void *out, const void *x, const void *stats, const nti_norm *c) {
+    int64_t n = c->n;
+    for (int64_t r = 0; r < c->rows; r++) {
         const NTI_T *p = (const NTI_T *)x + r * n, *s = (const NTI_T *)stats + 2 * r, mean = s[0], factor = s[1];
+        const NTI_T *a = c->scale ? (const NTI_T *)c->scale + (c->first + r) % c->groups * n : NULL, *b = (const NTI_T *)c->bias;
         NTI_T *o = (NTI_T *)out + r * n;
+        if (b) b += (c->first + r) % c->groups * n;
         for (int64_t k = 0; k < n; k += NTI_SUM_LANES) {
             NTI_LANES e = NTI_LANES_AT(p, k, n, 0);
             NTI_EACH(l) e.v[l] = (e.v[l] - mean) * factor;
@@ -4609,19 +4636,154 @@ static void NTI_K(nti_norm_apply)(void *out, const void *x, const void *stats, c
         }
     }
 }
-static void NTI_K(nti_norm_grad)(void *out, const void *x, const void *stats, const void *g, int64_t rows, int64_t n) {
-    for (int64_t r = 0; r < rows; r++) {
+static NTI_INLINE NTI_LANES NTI_K(nti_scaled_at)(const NTI_T *g, const NTI_T *scale, int64_t k, int64_t n) {
+    NTI_LANES b = NTI_LANES_AT(g, k, n, 0);
+    if (!scale) return b;
+    NTI_LANES u = NTI_LANES_AT(scale, k, n, 0);
+    NTI_EACH(l) b.v[l] = b.v[l] * u.v[l];
+    return b;
+}
+static void NTI_K(nti_norm_grad)(void *out, const void *x, const void *stats, const void *g, const nti_norm *c) {
+    int64_t n = c->n;
+    for (int64_t r = 0; r < c->rows; r++) {
         const NTI_T *p = (const NTI_T *)x + r * n, *pg = (const NTI_T *)g + r * n, *s = (const NTI_T *)stats + 2 * r;
+        const NTI_T *a = c->scale ? (const NTI_T *)c->scale + (c->first + r) % c->groups * n : NULL;
         NTI_T *o = (NTI_T *)out + r * n, mean = s[0], factor = s[1];
-        NTI_LANES d = NTI_LANES_SPLAT(0);
+        NTI_LANES d = NTI_LANES_SPLAT(0), t = d;
         for (int64_t k = 0; k < n; k += NTI_SUM_LANES) {
-            NTI_LANES e = NTI_LANES_AT(p, k, n, mean), b = NTI_LANES_AT(pg, k, n, 0);
+            NTI_LANES e = NTI_LANES_AT(p, k, n, mean), b = NTI_K(nti_scaled_at)(pg, a, k, n);
             NTI_EACH(l) d.v[l] = NTI_FMA((e.v[l] - mean) * factor, b.v[l], d.v[l]);
+            NTI_EACH(l) t.v[l] = t.v[l] + b.v[l];
         }
-        NTI_T along = NTI_K(nti_tree)(NTI_SUM, d) / (NTI_T)n, level = NTI_K(nti_row_sum)(pg, n) / (NTI_T)n;
+        NTI_T along = NTI_K(nti_tree)(NTI_SUM, d) / (NTI_T)n, level = c->rms ? 0 : NTI_K(nti_tree)(NTI_SUM, t) / (NTI_T)n;
         for (int64_t k = 0; k < n; k += NTI_SUM_LANES) {
-            NTI_LANES e = NTI_LANES_AT(p, k, n, 0), b = NTI_LANES_AT(pg, k, n, 0);
+            NTI_LANES e = NTI_LANES_AT(p, k, n, 0), b = NTI_K(nti_scaled_at)(pg, a, k, n);
             NTI_EACH(l) e.v[l] = NTI_FMA((e.v[l] - mean) * factor, NTI_SPLAT(-along), b.v[l] - level) * factor;
+            NTI_LANES_PUT(o, k, n, e);
+        }
+    }
+}
+
+// With space: sums run down the channels' columns, then through the n channels of each group. Work: a few rows of channels.
+static void NTI_K(nti_group_spread)(NTI_T *to, const NTI_T *pairs, int which, const nti_norm *c) { // a number of each group to its channels
+    for (int64_t j = 0; j < c->groups; j++)
+        for (int64_t k = 0; k < c->n; k++) to[j * c->n + k] = pairs[2 * j + which];
+}
+static void NTI_K(nti_group_gather)(NTI_T *pairs, int which, const NTI_T *from, const NTI_T *scale, const nti_norm *c) {
+    for (int64_t j = 0; j < c->groups; j++) {
+        NTI_T sum = 0;
+        for (int64_t k = j * c->n; k < (j + 1) * c->n; k++) sum += scale ? from[k] * scale[k] : from[k];
+        pairs[2 * j + which] = sum;
+    }
+}
+// Sums down 16 columns at a time of what `step` makes of a row; m and f: mean and factor of each channel.
+#define NTI_COLUMN_SUM(name, step) \
+    static void NTI_K(name)(NTI_T *out, const NTI_T *x, const NTI_T *g, const NTI_T *m, const NTI_T *f, int64_t rows, int64_t n) { \
+        for (int64_t k = 0; k < n; k += NTI_SUM_LANES) { \
+            NTI_LANES s = NTI_LANES_SPLAT(0), mean = NTI_LANES_AT(m, k, n, 0), factor = s; \
+            if (f) factor = NTI_LANES_AT(f, k, n, 0); \
+            for (int64_t r = 0; r < rows; r++) { \
+                NTI_LANES e = NTI_LANES_AT(x + r * n, k, n, 0), b = s; \
+                if (g) b = NTI_LANES_AT(g + r * n, k, n, 0); \
+                NTI_EACH(l) step; \
+                (void)b; \
+            } \
+            (void)factor; \
+            NTI_LANES_PUT(out, k, n, s); \
+        } \
+    }
+NTI_COLUMN_SUM(nti_columns_spread, s.v[l] = NTI_FMA(e.v[l] - mean.v[l], e.v[l] - mean.v[l], s.v[l]))
+NTI_COLUMN_SUM(nti_columns_dot, s.v[l] = NTI_FMA((e.v[l] - mean.v[l]) * factor.v[l], b.v[l], s.v[l]))
+#undef NTI_COLUMN_SUM
+// Mean and sum of squared differences from it, of each group of one chunk. Work: 2 rows.
+static void NTI_K(nti_norm_chunk_stats)(void *part, const void *x, void *work, const nti_norm *c) {
+    int64_t n = c->groups * c->n;
+    NTI_T *o = (NTI_T *)part, *sum = (NTI_T *)work, *mean = sum + n, count = (NTI_T)(c->rows * c->n);
+    for (int64_t j = 0; j < c->groups; j++) o[2 * j] = 0;
+    if (!c->rms) {
+        NTI_K(nti_rows_sum)(sum, x, c->rows, n, n, 1);
+        NTI_K(nti_group_gather)(o, 0, sum, NULL, c);
+        for (int64_t j = 0; j < c->groups; j++) o[2 * j] /= count;
+    }
+    NTI_K(nti_group_spread)(mean, o, 0, c);
+    NTI_K(nti_columns_spread)(sum, (const NTI_T *)x, NULL, mean, NULL, c->rows, n);
+    NTI_K(nti_group_gather)(o, 1, sum, NULL, c);
+}
+// The chunks of one outer, `chunk` lines each but the last, in their order (Chan's formula).
+static void NTI_K(nti_norm_chunk_join)(void *out, const void *part, int64_t chunks, int64_t chunk, int64_t all, const nti_norm *c, double eps) {
+    NTI_T *o = (NTI_T *)out;
+    const NTI_T *p = (const NTI_T *)part;
+    for (int64_t j = 0; j < c->groups; j++) {
+        NTI_T mean = p[2 * j], square = p[2 * j + 1];
+        for (int64_t k = 1; k < chunks; k++) {
+            const NTI_T *q = p + (k * c->groups + j) * 2;
+            int64_t before = k * chunk, more = nti_min(chunk, all - before);
+            NTI_T step = q[0] - mean, share = (NTI_T)more / (NTI_T)(before + more);
+            mean += step * share;
+            square += q[1] + step * step * (share * (NTI_T)before * (NTI_T)c->n);
+        }
+        o[2 * j] = c->rms ? 0 : mean;
+        o[2 * j + 1] = NTI_K(nti_deviation)(square / (NTI_T)(all * c->n), eps);
+    }
+}
+// Work: 2 rows.
+static void NTI_K(nti_norm_chunk_apply)(void *out, const void *x, const void *stats, void *work, const nti_norm *c) {
+    int64_t n = c->groups * c->n;
+    NTI_T *mean = (NTI_T *)work, *factor = mean + n;
+    const NTI_T *a = (const NTI_T *)c->scale, *b = (const NTI_T *)c->bias;
+    NTI_K(nti_group_spread)(mean, (const NTI_T *)stats, 0, c);
+    NTI_K(nti_group_spread)(factor, (const NTI_T *)stats, 1, c);
+    for (int64_t r = 0; r < c->rows; r++) {
+        const NTI_T *p = (const NTI_T *)x + r * n;
+        NTI_T *o = (NTI_T *)out + r * n;
+        for (int64_t k = 0; k < n; k += NTI_SUM_LANES) {
+            NTI_LANES e = NTI_LANES_AT(p, k, n, 0), m = NTI_LANES_AT(mean, k, n, 0), f = NTI_LANES_AT(factor, k, n, 0);
+            NTI_EACH(l) e.v[l] = (e.v[l] - m.v[l]) * f.v[l];
+            if (a) {
+                NTI_LANES u = NTI_LANES_AT(a, k, n, 0), v = NTI_LANES_AT(b, k, n, 0);
+                NTI_EACH(l) e.v[l] = NTI_FMA(e.v[l], u.v[l], v.v[l]);
+            }
+            NTI_LANES_PUT(o, k, n, e);
+        }
+    }
+}
+// Of each group the sums of the cotangent and of its product with the normalized x. Work: 3 rows.
+static void NTI_K(nti_norm_chunk_dots)(void *part, const void *x, const void *stats, const void *g, void *work, const nti_norm *c) {
+    int64_t n = c->groups * c->n;
+    NTI_T *sum = (NTI_T *)work, *mean = sum + n, *factor = mean + n;
+    const NTI_T *a = (const NTI_T *)c->scale;
+    NTI_K(nti_group_spread)(mean, (const NTI_T *)stats, 0, c);
+    NTI_K(nti_group_spread)(factor, (const NTI_T *)stats, 1, c);
+    NTI_K(nti_rows_sum)(sum, g, c->rows, n, n, 1);
+    NTI_K(nti_group_gather)((NTI_T *)part, 0, sum, a, c);
+    NTI_K(nti_columns_dot)(sum, (const NTI_T *)x, (const NTI_T *)g, mean, factor, c->rows, n);
+    NTI_K(nti_group_gather)((NTI_T *)part, 1, sum, a, c);
+}
+static void NTI_K(nti_norm_chunk_mean)(void *out, const void *part, int64_t chunks, double count, const nti_norm *c) {
+    NTI_T *o = (NTI_T *)out;
+    for (int64_t j = 0; j < 2 * c->groups; j++) {
+        NTI_T sum = 0;
+        for (int64_t k = 0; k < chunks; k++) sum += ((const NTI_T *)part)[k * 2 * c->groups + j];
+        o[j] = c->rms && !(j & 1) ? 0 : sum / (NTI_T)count;
+    }
+}
+// Work: 4 rows.
+static void NTI_K(nti_norm_chunk_grad)(void *out, const void *x, const void *stats, const void *means, const void *g, void *work,
+    const nti_norm *c) {
+    int64_t n = c->groups * c->n;
+    NTI_T *mean = (NTI_T *)work, *factor = mean + n, *level = factor + n, *along = level + n;
+    const NTI_T *a = (const NTI_T *)c->scale;
+    for (int k = 0; k < 2; k++) {
+        NTI_K(nti_group_spread)(k ? factor : mean, (const NTI_T *)stats, k, c);
+        NTI_K(nti_group_spread)(k ? along : level, (const NTI_T *)means, k, c);
+    }
+    for (int64_t r = 0; r < c->rows; r++) {
+        const NTI_T *p = (const NTI_T *)x + r * n, *pg = (const NTI_T *)g + r * n;
+        NTI_T *o = (NTI_T *)out + r * n;
+        for (int64_t k = 0; k < n; k += NTI_SUM_LANES) {
+            NTI_LANES e = NTI_LANES_AT(p, k, n, 0), b = NTI_K(nti_scaled_at)(pg, a, k, n), m = NTI_LANES_AT(mean, k, n, 0);
+            NTI_LANES f = NTI_LANES_AT(factor, k, n, 0), u = NTI_LANES_AT(level, k, n, 0), v = NTI_LANES_AT(along, k, n, 0);
+            NTI_EACH(l) e.v[l] = NTI_FMA((e.v[l] - m.v[l]) * f.v[l], -v.v[l], b.v[l] - u.v[l]) * f.v[l];
             NTI_LANES_PUT(o, k, n, e);
         }
     }
@@ -4781,7 +4943,8 @@ static const nti_rows_table NTI_K(nti_rows_table) = {
     { NTI_REDUCE_ROW(sum), NTI_REDUCE_ROW(prod), NTI_REDUCE_ROW(max), NTI_REDUCE_ROW(min) },
     NTI_K(nti_find), NTI_K(nti_arg_rows), NTI_K(nti_softmax), NTI_K(nti_log_softmax), NTI_K(nti_softmax_grad), NTI_K(nti_log_softmax_grad),
     NTI_K(nti_cross_entropy), NTI_K(nti_cross_entropy_grad), NTI_K(nti_cross_entropy_jvp), NTI_K(nti_norm_stats), NTI_K(nti_norm_apply),
-    NTI_K(nti_norm_grad), { NTI_K(nti_pool_max), NTI_K(nti_pool_sum) }, NTI_K(nti_max_pool_grad), NTI_K(nti_max_pool_jvp),
+    NTI_K(nti_norm_grad), NTI_K(nti_norm_chunk_stats), NTI_K(nti_norm_chunk_join), NTI_K(nti_norm_chunk_apply), NTI_K(nti_norm_chunk_dots),
+    NTI_K(nti_norm_chunk_mean), NTI_K(nti_norm_chunk_grad), { NTI_K(nti_pool_max), NTI_K(nti_pool_sum) }, NTI_K(nti_max_pool_grad), NTI_K(nti_max_pool_jvp),
     NTI_K(nti_hide), NTI_K(nti_column_softmax), NTI_K(nti_column_softmax_grad)
 };
 #undef NTI_JOIN
@@ -7265,10 +7428,9 @@ static nti_labels nti_tile_labels(const nti_call *c, const nti_row_range *r) {
     return l;
 }
 
-// Operands: NTI_WHOLE in[k] has a row for each row, NTI_EACH_ROW one element, NTI_PAIR two.
+// Operands: NTI_WHOLE in[k] has a row for each row, NTI_EACH_ROW one element.
 #define NTI_WHOLE(v) nti_row_at(&(v), r.first * r.n)
 #define NTI_EACH_ROW(v) nti_row_at(&(v), r.first)
-#define NTI_PAIR(v) nti_row_at(&(v), 2 * r.first)
 #define NTI_ROW_OPERATION(name, call) \
     static void nti_eval_##name(const nti_call *c, int phase, int64_t tile, void *worker) { \
         const nti_rows_table *k = NTI_ROWS_TABLE(c, c->in[0].dtype); \
@@ -7285,13 +7447,8 @@ NTI_ROW_OPERATION(log_softmax_grad, k->log_softmax_grad(NTI_WHOLE(c->out), NTI_W
 NTI_LABEL_OPERATION(cross_entropy, k->cross_entropy(NTI_EACH_ROW(c->out), NTI_WHOLE(c->in[0]), &l))
 NTI_LABEL_OPERATION(cross_entropy_grad, k->cross_entropy_grad(NTI_WHOLE(c->out), NTI_WHOLE(c->in[0]), NTI_EACH_ROW(c->in[2]), &l))
 NTI_LABEL_OPERATION(cross_entropy_jvp, k->cross_entropy_jvp(NTI_EACH_ROW(c->out), NTI_WHOLE(c->in[0]), NTI_WHOLE(c->in[2]), &l))
-NTI_ROW_OPERATION(norm_stats, k->norm_stats(NTI_PAIR(c->out), NTI_WHOLE(c->in[0]), r.rows, r.n, c->d[0]))
-NTI_ROW_OPERATION(norm_apply, k->norm_apply(NTI_WHOLE(c->out), NTI_WHOLE(c->in[0]), NTI_PAIR(c->in[1]), c->i[0] ? c->in[2].data : NULL,
-                                            c->i[0] ? c->in[3].data : NULL, r.rows, r.n))
-NTI_ROW_OPERATION(norm_grad, k->norm_grad(NTI_WHOLE(c->out), NTI_WHOLE(c->in[0]), NTI_PAIR(c->in[1]), NTI_WHOLE(c->in[2]), r.rows, r.n))
 #undef NTI_WHOLE
 #undef NTI_EACH_ROW
-#undef NTI_PAIR
 #undef NTI_ROW_OPERATION
 #undef NTI_LABEL_OPERATION
 #define nti_plan_softmax_grad nti_plan_softmax
@@ -7299,9 +7456,138 @@ NTI_ROW_OPERATION(norm_grad, k->norm_grad(NTI_WHOLE(c->out), NTI_WHOLE(c->in[0])
 #define nti_plan_cross_entropy nti_plan_softmax
 #define nti_plan_cross_entropy_grad nti_plan_softmax
 #define nti_plan_cross_entropy_jvp nti_plan_softmax
-#define nti_plan_norm_stats nti_plan_softmax
-#define nti_plan_norm_apply nti_plan_softmax
-#define nti_plan_norm_grad nti_plan_softmax
+
+// Normalization. i[0] scale and bias are there, i[1] rms, i[2] first axis of space, i[3] first axis of the channels, i[4] groups; d[0] eps.
+// Without space every mean is that of a row, and rows go as above. With it an outer is cut into chunks of whole lines of channels, whose
+// sums lie in shared scratch until all are there.
+#define NTI_CHUNK_LINES 512
+typedef struct nti_norm_cut {
+    nti_norm p;
+    int64_t outer, space, channels;
+    int64_t chunk, chunks, group, tiles;  // lines of a chunk, chunks of an outer, chunks (or rows) of a tile
+    size_t size;
+} nti_norm_cut;
+
+static void nti_norm_shape(nti_norm_cut *t, int rank, const int64_t *shape, const int64_t *i) {
+    memset(t, 0, sizeof *t);
+    t->outer = t->space = t->channels = 1;
+    for (int k = 0; k < rank; k++) *(k < i[2] ? &t->outer : k < i[3] ? &t->space : &t->channels) *= shape[k];
+    t->p.rms = i[1] != 0, t->p.groups = i[4], t->p.n = i[4] ? t->channels / i[4] : 1;
+}
+
+static nti_norm_cut nti_norm_make(const nti_call *c, int affine) { // scale, and bias behind it, are operands from `affine` on
+    nti_norm_cut t;
+    nti_norm_shape(&t, c->in[0].rank, c->in[0].shape, c->i);
+    t.size = nt_dtype_size((nt_dtype)c->in[0].dtype);
+    if (c->i[0]) t.p.scale = c->in[affine].data, t.p.bias = affine + 1 < c->inputs ? c->in[affine + 1].data : NULL;
+    if (t.space == 1) {
+        t.chunk = t.chunks = 1, t.group = nti_max(1, NTI_TILE_ELEMENTS / 2 / nti_max(1, t.p.n));
+        t.tiles = nti_tile_count(t.outer * t.p.groups, t.group);
+        return t;
+    }
+    int64_t line = nti_max(1, t.channels);
+    t.chunk = nti_max(1, nti_min(nti_min(NTI_CHUNK_LINES, t.space), NTI_TILE_ELEMENTS / 2 / line));
+    t.chunks = nti_max(1, nti_tile_count(t.space, t.chunk));
+    t.group = nti_max(1, NTI_TILE_ELEMENTS / 2 / (t.chunk * line));
+    t.tiles = nti_tile_count(t.outer * t.chunks, t.group);
+    return t;
+}
+
+static size_t nti_norm_pairs(const nti_norm_cut *t, int64_t count) { return (size_t)(count * t->p.groups * 2) * t->size; } // bytes
+
+static void nti_norm_plan(const nti_norm_cut *t, nti_plan *p, int phases, int work) {
+    nti_plan_tiles(p, t->tiles);
+    if (t->space == 1 || !t->tiles) return;
+    p->phases = phases, p->worker = (size_t)(work * t->channels) * t->size;
+    p->tiles[1] = t->outer, p->tiles[2] = t->tiles;
+    if (phases > 1) p->shared = nti_norm_pairs(t, t->outer * (t->chunks + (phases > 2)));
+}
+
+static void nti_plan_norm_stats(const nti_call *c, nti_plan *p) {
+    nti_norm_cut t = nti_norm_make(c, 1);
+    nti_norm_plan(&t, p, 2, 2);
+}
+static void nti_plan_norm(const nti_call *c, nti_plan *p) {
+    nti_norm_cut t = nti_norm_make(c, 2);
+    nti_norm_plan(&t, p, 1, 2);
+}
+static void nti_plan_norm_grad(const nti_call *c, nti_plan *p) {
+    nti_norm_cut t = nti_norm_make(c, 3);
+    nti_norm_plan(&t, p, 3, 4);
+}
+
+// Rows of a tile, where there is no space.
+static nti_norm nti_norm_rows(const nti_norm_cut *t, int64_t tile) {
+    nti_norm p = t->p;
+    p.first = tile * t->group;
+    p.rows = nti_min(t->group, t->outer * p.groups - p.first);
+    return p;
+}
+
+// Chunk u of all: its lines; returns the first of them, counted through all outers.
+static int64_t nti_norm_lines(const nti_norm_cut *t, int64_t u, nti_norm *p) {
+    int64_t first = u % t->chunks * t->chunk;
+    *p = t->p;
+    p->rows = nti_min(t->chunk, t->space - first);
+    return u / t->chunks * t->space + first;
+}
+
+#define NTI_NORM_ROWS(v) nti_row_at(&(v), p.first * p.n)
+#define NTI_NORM_ROW_STATS(v) nti_row_at(&(v), 2 * p.first)
+#define NTI_NORM_LINES(v) nti_row_at(&(v), line * t.channels)
+#define NTI_NORM_OUTER(v, o) nti_row_at(&(v), (o) * t.p.groups * 2)
+#define NTI_NORM_EACH(call) \
+    for (int64_t u = tile * t.group; u < nti_min((tile + 1) * t.group, t.outer * t.chunks); u++) { \
+        nti_norm p; \
+        int64_t line = nti_norm_lines(&t, u, &p); \
+        call; \
+    }
+static void nti_eval_norm_stats(const nti_call *c, int phase, int64_t tile, void *worker) {
+    const nti_rows_table *k = NTI_ROWS_TABLE(c, c->in[0].dtype);
+    nti_norm_cut t = nti_norm_make(c, 1);
+    char *part = (char *)c->shared;
+    if (t.space == 1) {
+        nti_norm p = nti_norm_rows(&t, tile);
+        k->norm_stats(NTI_NORM_ROW_STATS(c->out), NTI_NORM_ROWS(c->in[0]), &p, c->d[0]);
+    } else if (phase == 1) {
+        part += nti_norm_pairs(&t, tile * t.chunks);
+        k->norm_chunk_join(NTI_NORM_OUTER(c->out, tile), part, t.chunks, t.chunk, t.space, &t.p, c->d[0]);
+    } else NTI_NORM_EACH(k->norm_chunk_stats(part + nti_norm_pairs(&t, u), NTI_NORM_LINES(c->in[0]), worker, &p))
+}
+
+static void nti_eval_norm(const nti_call *c, int phase, int64_t tile, void *worker) {
+    const nti_rows_table *k = NTI_ROWS_TABLE(c, c->in[0].dtype);
+    nti_norm_cut t = nti_norm_make(c, 2);
+    (void)phase;
+    if (t.space == 1) {
+        nti_norm p = nti_norm_rows(&t, tile);
+        k->norm_apply(NTI_NORM_ROWS(c->out), NTI_NORM_ROWS(c->in[0]), NTI_NORM_ROW_STATS(c->in[1]), &p);
+    } else NTI_NORM_EACH(k->norm_chunk_apply(NTI_NORM_LINES(c->out), NTI_NORM_LINES(c->in[0]), NTI_NORM_OUTER(c->in[1], u / t.chunks), worker, &p))
+}
+
+static void nti_eval_norm_grad(const nti_call *c, int phase, int64_t tile, void *worker) {
+    const nti_rows_table *k = NTI_ROWS_TABLE(c, c->in[0].dtype);
+    nti_norm_cut t = nti_norm_make(c, 3);
+    char *part = (char *)c->shared, *means = part + nti_norm_pairs(&t, t.outer * t.chunks);
+    if (t.space == 1) {
+        nti_norm p = nti_norm_rows(&t, tile);
+        k->norm_grad(NTI_NORM_ROWS(c->out), NTI_NORM_ROWS(c->in[0]), NTI_NORM_ROW_STATS(c->in[1]), NTI_NORM_ROWS(c->in[2]), &p);
+    } else if (phase == 0) {
+        NTI_NORM_EACH(k->norm_chunk_dots(part + nti_norm_pairs(&t, u), NTI_NORM_LINES(c->in[0]), NTI_NORM_OUTER(c->in[1], u / t.chunks),
+                                         NTI_NORM_LINES(c->in[2]), worker, &p))
+    } else if (phase == 1) {
+        k->norm_chunk_mean(means + nti_norm_pairs(&t, tile), part + nti_norm_pairs(&t, tile * t.chunks), t.chunks,
+                           (double)(t.space * t.p.n), &t.p);
+    } else {
+        NTI_NORM_EACH(k->norm_chunk_grad(NTI_NORM_LINES(c->out), NTI_NORM_LINES(c->in[0]), NTI_NORM_OUTER(c->in[1], u / t.chunks),
+                                         means + nti_norm_pairs(&t, u / t.chunks), NTI_NORM_LINES(c->in[2]), worker, &p))
+    }
+}
+#undef NTI_NORM_ROWS
+#undef NTI_NORM_ROW_STATS
+#undef NTI_NORM_LINES
+#undef NTI_NORM_OUTER
+#undef NTI_NORM_EACH
 // >>attention
 // A block of queries of one example and head at a time: its scores against all keys lie transposed in worker scratch (a row for each
 // key), softmax runs down the columns, and every product is the micro kernel's. Nothing is kept for the derivatives but the operands:
@@ -9405,12 +9691,12 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
       nti_eval_cross_entropy_grad, nti_cost_exp, NULL, nti_jvp_partly, nti_vjp_cross_entropy_grad, nti_vmap_map, nti_decompose_cross_entropy_grad, nti_sample_cross_entropy) \
     X(CROSS_ENTROPY_JVP, "nt_cross_entropy derivative", 3, 0, 4, -1, -2, 2, nti_infer_cross_entropy, NULL, nti_plan_cross_entropy_jvp, \
       nti_eval_cross_entropy_jvp, nti_cost_exp, NULL, nti_jvp_partly, nti_vjp_cross_entropy_jvp, nti_vmap_map, nti_decompose_cross_entropy_jvp, nti_sample_cross_entropy) \
-    X(NORM_STATS, "nt_layer_norm statistics", 1, NTI_NO_GRADIENT, 0, -1, -2, 2, nti_infer_norm_stats, NULL, nti_plan_norm_stats, nti_eval_norm_stats, \
-      NULL, NULL, NULL, NULL, nti_vmap_same, NULL, nti_sample_norm) \
-    X(NORM, "nt_layer_norm", 2, 0, 0, -1, -2, 2, nti_infer_norm, NULL, nti_plan_norm_apply, nti_eval_norm_apply, NULL, NULL, nti_jvp_norm, \
-      nti_vjp_norm, nti_vmap_map, nti_decompose_norm, nti_sample_norm) \
-    X(NORM_GRAD, "nt_layer_norm derivative", 3, 0, 4, -1, -2, 2, nti_infer_norm, NULL, nti_plan_norm_grad, nti_eval_norm_grad, NULL, NULL, nti_jvp_partly, \
-      nti_vjp_norm_grad, nti_vmap_map, nti_decompose_norm_grad, nti_sample_norm) \
+    X(NORM_STATS, "normalize statistics", 1, NTI_NO_GRADIENT, 0, -1, -2, 2, nti_infer_norm_stats, NULL, nti_plan_norm_stats, nti_eval_norm_stats, \
+      nti_cost_norm, NULL, NULL, NULL, nti_vmap_norm_stats, NULL, nti_sample_norm) \
+    X(NORM, "normalize", -1, 0, 0, -1, -2, 2, nti_infer_norm, NULL, nti_plan_norm, nti_eval_norm, nti_cost_norm, NULL, nti_jvp_norm, nti_vjp_norm, \
+      nti_vmap_norm, nti_decompose_norm, nti_sample_norm) \
+    X(NORM_GRAD, "normalize derivative", -1, 0, 4, -1, -2, 2, nti_infer_norm, NULL, nti_plan_norm_grad, nti_eval_norm_grad, nti_cost_norm, NULL, \
+      nti_jvp_partly, nti_vjp_norm_grad, nti_vmap_norm, nti_decompose_norm_grad, nti_sample_norm) \
     X(ATTENTION, "nt_attention", -1, NTI_STRIDED, 0, -1, -2, 2, nti_infer_attention, NULL, nti_plan_attention, nti_eval_attention, nti_cost_attention, \
       NULL, nti_jvp_attention, nti_vjp_attention, nti_vmap_attention, nti_decompose_attention, nti_sample_attention) \
     X(ATTENTION_GRAD, "nt_attention derivative", -1, NTI_STRIDED, 8, -1, -2, 2, nti_infer_attention_grad, NULL, nti_plan_attention, nti_eval_attention, \
@@ -11355,40 +11641,172 @@ NT_API nt_tensor *nt_cross_entropy_with(nt_tensor *logits, nt_tensor *labels, co
 
 NT_API nt_tensor *nt_cross_entropy(nt_tensor *logits, nt_tensor *labels) { return nt_cross_entropy_with(logits, labels, NULL); }
 
-// Layer norm: statistics (..., 2), the mean and 1 / sqrt(var + eps), are all that the derivative needs beside x.
+// Normalization: statistics, the mean and 1 / sqrt(var + eps) of each group, are all that the derivative needs beside x. Attributes: see
+// the evaluator. The statistics are (outers times groups, 2); scale and bias are vectors for the channels.
 static int nti_infer_norm_stats(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
-    if (!n->in[0]->pub.rank) return nti_wrong(n, NT_ERROR_SHAPE, "a scalar has no axis to normalise over");
+    const nt_tensor *x = &n->in[0]->pub;
+    nti_norm_cut t;
+    if (!x->rank) return nti_wrong(n, NT_ERROR_SHAPE, "a scalar has no axis to normalise over");
     if (!nti_infer_like_first(n, shape, dtype)) return 0;
-    shape->size[shape->rank - 1] = 2, *dtype = nti_compute_dtype(*dtype); // f16 and bf16 have statistics in f32
+    if (n->i[2] > n->i[3] || n->i[3] > x->rank) return nti_wrong(n, NT_ERROR_SHAPE, "there are not so many axes");
+    nti_norm_shape(&t, x->rank, x->shape, n->i);
+    if (n->i[4] ? t.channels % n->i[4] != 0 : t.channels != 0)
+        return nti_wrong(n, NT_ERROR_SHAPE, "%lld channels do not divide into %lld groups", (long long)t.channels, (long long)n->i[4]);
+    shape->rank = 2, shape->size[0] = t.outer * n->i[4], shape->size[1] = 2, *dtype = nti_compute_dtype(*dtype); // f16 and bf16 have statistics in f32
     return 1;
 }
 
-static int nti_infer_norm(nti_node *n, nt_shape *shape, nt_dtype *dtype) { // x, statistics of x, for the derivative one more like x
+static int nti_infer_norm(nti_node *n, nt_shape *shape, nt_dtype *dtype) { // x, its statistics, for the derivative one like x, scale, bias
     nt_shape stats;
     nt_dtype same;
+    nti_norm_cut t;
+    int grad = n->op == NTI_OP_NORM_GRAD, fits;
     if (!nti_infer_norm_stats(n, &stats, &same) || !nti_infer_like_first(n, shape, dtype)) return 0;
+    for (int k = 2; k < n->inputs; k++)
+        if (!nti_same_dtype(n, 0, k)) return 0;
     const nt_tensor *given = &n->in[1]->pub;
-    if (n->inputs > 2 && !nti_same_dtype(n, 0, 2)) return 0;
-    int fits = given->dtype == same && given->rank == stats.rank && (n->inputs < 3 || nti_same_shape(&n->in[2]->pub, &n->in[0]->pub));
-    for (int k = 0; k < stats.rank && fits; k++) fits = given->shape[k] == stats.size[k];
-    return fits || nti_wrong(n, NT_ERROR_SHAPE, "the statistics or the cotangent do not belong to the operand");
+    nti_norm_shape(&t, n->in[0]->pub.rank, n->in[0]->pub.shape, n->i);
+    fits = given->dtype == same && given->rank == 2 && given->shape[0] == stats.size[0] && given->shape[1] == 2;
+    if (grad) fits = fits && nti_same_shape(&n->in[2]->pub, &n->in[0]->pub);
+    for (int k = 2 + grad; k < n->inputs && fits; k++) fits = n->in[k]->pub.rank == 1 && n->in[k]->pub.shape[0] == t.channels;
+    return fits || nti_wrong(n, NT_ERROR_SHAPE, "statistics, cotangent, scale or bias do not belong to the operand");
 }
 
-static nt_tensor *nti_record_norm(int op, nt_tensor *x, nt_tensor *stats, nt_tensor *g, double eps) {
-    nt_tensor *in[3];
-    int64_t affine = 0;
-    in[0] = x, in[1] = stats, in[2] = g;
-    return x && stats ? nti_record(x->tape, op, in, op == NTI_OP_NORM ? 2 : 3, &affine, 1, &eps, 1) : NULL;
+static double nti_cost_norm(const nti_node *n) { return (n->op == NTI_OP_NORM_GRAD ? 10.0 : 4.0) * (double)nt_size(&n->in[0]->pub); }
+
+typedef struct nti_norm_spec { int64_t i[5]; double eps; } nti_norm_spec; // as attributes; i[0] is set by what is recorded
+
+static nt_tensor *nti_record_stats(nt_tensor *x, const nti_norm_spec *s) {
+    nti_norm_spec own = *s;
+    own.i[0] = 0;
+    return x ? nti_record(x->tape, NTI_OP_NORM_STATS, &x, 1, own.i, 5, &own.eps, 1) : NULL;
+}
+
+// NORM of x with scale and bias, both or none; NORM_GRAD of x and g, with a scale or none.
+static nt_tensor *nti_record_norm(int op, nt_tensor *x, nt_tensor *stats, nt_tensor *g, nt_tensor *scale, nt_tensor *bias,
+                                  const nti_norm_spec *s) {
+    nt_tensor *in[4];
+    nti_norm_spec own = *s;
+    int count = 2;
+    in[0] = x, in[1] = stats, own.i[0] = scale != NULL;
+    if (op == NTI_OP_NORM_GRAD) in[count++] = g;
+    if (scale) in[count++] = scale;
+    if (scale && op == NTI_OP_NORM) in[count++] = bias;
+    return x ? nti_record(x->tape, op, in, count, own.i, 5, &own.eps, 1) : NULL;
+}
+
+static nti_norm_spec nti_norm_spec_of(const nti_node *n) {
+    nti_norm_spec s;
+    memcpy(s.i, n->i, sizeof s.i);
+    s.eps = n->d[0];
+    return s;
+}
+
+static nti_norm_spec nti_norm_over(int rms, int64_t space, int64_t channels, int64_t groups, double eps) {
+    nti_norm_spec s;
+    s.i[0] = 0, s.i[1] = rms, s.i[2] = space, s.i[3] = channels, s.i[4] = groups, s.eps = eps;
+    return s;
+}
+
+// 1 if v is a vector for the channels, as it is or as what is to be one; *flat gets it (NULL for NULL).
+static int nti_norm_vector(nt_tensor *x, nt_tensor *v, int64_t first, nt_tensor **flat) {
+    int r = v ? v->rank : 0, fits = r > 0 && r == x->rank - first;
+    int64_t channels = nti_count(x->rank - (int)first, x->shape + first);
+    *flat = NULL;
+    if (!v) return 1;
+    for (int k = 0; k < r && fits; k++) fits = v->shape[k] == x->shape[first + k];
+    if (fits) *flat = r == 1 ? v : nt_reshape(v, nt_shape_make(1, &channels));
+    else if (nt_size(v) == 1 && r <= 1) *flat = nt_broadcast(v, nt_shape_make(1, &channels)), fits = 1;
+    return fits && *flat;
+}
+
+// The vectors go with the operation where they can, else they are multiplied and added behind it.
+static nt_tensor *nti_normalize(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, const nti_norm_spec *s) {
+    nt_tensor *a, *b, *stats = nti_record_stats(x, s);
+    if (!stats || (scale && !nti_alive(scale)) || (bias && !nti_alive(bias))) return NULL;
+    int vectors = nti_norm_vector(x, scale, s->i[3], &a) && nti_norm_vector(x, bias, s->i[3], &b);
+    if (vectors && (a || b)) {
+        int64_t channels = nti_count(x->rank - (int)s->i[3], x->shape + s->i[3]);
+        nt_shape shape = nt_shape_make(1, &channels);
+        if (!a) a = nt_full(x->tape, x->dtype, shape, 1);
+        if (!b) b = nt_full(x->tape, x->dtype, shape, 0);
+        return a && b ? nti_record_norm(NTI_OP_NORM, x, stats, NULL, a, b, s) : NULL;
+    }
+    nt_tensor *y = nti_record_norm(NTI_OP_NORM, x, stats, NULL, NULL, NULL, s);
+    if (scale) y = nt_mul(y, scale);
+    return bias ? nt_add(y, bias) : y;
+}
+
+static int nti_norm_vectors_fit(const char *name, nt_tensor *x, nt_tensor *scale, nt_tensor *bias) {
+    return (!scale || nti_fits_last_axis(name, "scale", x, scale)) && (!bias || nti_fits_last_axis(name, "bias", x, bias));
+}
+
+static nt_tensor *nti_norm_last(const char *name, nt_tensor *x, nt_tensor *scale, nt_tensor *bias, int rms, double eps) {
+    if (!nti_alive(x)) return NULL;
+    int64_t last = x->rank ? x->rank - 1 : 0;
+    nti_norm_spec s = nti_norm_over(rms, last, last, 1, eps);
+    if (!nti_norm_vectors_fit(name, x, scale, bias)) return NULL;
+    return nti_normalize(x, scale, bias, &s);
 }
 
 NT_API nt_tensor *nt_layer_norm(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, double eps) {
+    return nti_norm_last("nt_layer_norm", x, scale, bias, 0, eps);
+}
+NT_API nt_tensor *nt_rms_norm(nt_tensor *x, nt_tensor *scale, double eps) { return nti_norm_last("nt_rms_norm", x, scale, NULL, 1, eps); }
+
+// Axes at the end are one axis to the kernels, and so are neighbours with all others kept; any others are brought to the end.
+NT_API nt_tensor *nt_layer_norm_axes(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, nt_axes axes, double eps) {
     if (!nti_alive(x)) return NULL;
-    nt_tensor *y = nti_record_norm(NTI_OP_NORM, x, nti_record_numbers(NTI_OP_NORM_STATS, x, &eps, 1), NULL, eps);
-    if ((scale && !nti_fits_last_axis("nt_layer_norm", "scale", x, scale)) ||
-        (bias && !nti_fits_last_axis("nt_layer_norm", "bias", x, bias)))
+    int64_t mask = nti_axes_mask(x->tape, "nt_layer_norm_axes", x->rank, &axes);
+    int first = 0, end = 0, count = 0;
+    if (mask < 0) return NULL;
+    for (int k = 0; k < x->rank; k++)
+        if (mask >> k & 1) end = k + 1, first = count++ ? first : k;
+    if (!count) {
+        nti_sticky(x->tape, NT_ERROR_ARGUMENT, "nt_layer_norm_axes(%v): no axis to normalise over", x);
         return NULL;
+    }
+    if (end - first == count) {
+        int64_t kept = nti_count(x->rank - end, x->shape + end);
+        nti_norm_spec s = end == x->rank ? nti_norm_over(0, first, first, 1, eps) : nti_norm_over(0, first, end, kept, eps);
+        return nti_normalize(x, scale, bias, &s);
+    }
+    nt_axes order = nti_all_axes(x), back = order;
+    for (int k = 0, low = 0, high = x->rank - count; k < x->rank; k++) order.axis[mask >> k & 1 ? high++ : low++] = k;
+    for (int k = 0; k < x->rank; k++) back.axis[order.axis[k]] = k;
+    nti_norm_spec s = nti_norm_over(0, x->rank - count, x->rank - count, 1, eps);
+    nt_tensor *y = nti_normalize(nt_transpose(x, order), NULL, NULL, &s);
+    y = y ? nt_transpose(y, back) : NULL;
     if (scale) y = nt_mul(y, scale);
     return bias ? nt_add(y, bias) : y;
+}
+
+// Channels last. groups 0: each channel by itself.
+static nt_tensor *nti_norm_channels(const char *name, nt_tensor *x, nt_tensor *scale, nt_tensor *bias, int64_t space, int64_t groups,
+                                    double eps) {
+    if (!nti_alive(x)) return NULL;
+    int64_t channels = x->rank ? x->shape[x->rank - 1] : 0;
+    if (x->rank < 2 || (groups && channels % groups)) {
+        nti_sticky(x->tape, NT_ERROR_SHAPE, x->rank < 2 ? "%s takes (N, spatial axes, C), not %v" : "%s: the channels of %v do not divide into %lld groups",
+                   name, x, (long long)groups);
+        return NULL;
+    }
+    nti_norm_spec s = nti_norm_over(0, space, x->rank - 1, groups ? groups : channels, eps);
+    if (!nti_norm_vectors_fit(name, x, scale, bias)) return NULL;
+    return nti_normalize(x, scale, bias, &s);
+}
+
+NT_API nt_tensor *nt_group_norm(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, int groups, double eps) {
+    if (!nti_alive(x)) return NULL;
+    if (groups >= 1) return nti_norm_channels("nt_group_norm", x, scale, bias, 1, groups, eps);
+    nti_sticky(x->tape, NT_ERROR_ARGUMENT, "nt_group_norm: %d groups; there is one at least", groups);
+    return NULL;
+}
+NT_API nt_tensor *nt_instance_norm(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, double eps) {
+    return nti_norm_channels("nt_instance_norm", x, scale, bias, 1, 0, eps);
+}
+NT_API nt_tensor *nt_batch_norm(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, double eps) {
+    return nti_norm_channels("nt_batch_norm", x, scale, bias, 0, 0, eps);
 }
 
 // Attention: attributes kind, causal, masked, bits of the tangents; number scale. Operands q, k, v, then a cotangent or tangents, the mask.
@@ -12839,7 +13257,6 @@ static nt_tensor *nti_vjp_scan(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k)
 // Fused -------------------------------------------------------------------------------------------------------------------------
 
 static nt_tensor *nti_sum_last(nt_tensor *x) { return nt_sum_axes(x, nti_last_axis(), 1); }
-static nt_tensor *nti_mean_last(nt_tensor *x) { return nt_mean_axes(x, nti_last_axis(), 1); }
 
 // The Jacobian of softmax is symmetric: one kernel is jvp and vjp.
 static nt_tensor *nti_jvp_softmax(nt_tensor *y, nt_tensor **x, nt_tensor **t) { (void)x; return nti_record2(NTI_OP_SOFTMAX_GRAD, y, t[0]); }
@@ -12933,28 +13350,139 @@ static nt_tensor *nti_vjp_cross_entropy_jvp(nt_tensor *y, nt_tensor **x, nt_tens
 }
 
 // NORM(x, stats) stands for the normalised x as a function of x alone: its rules give the whole derivative and none for the
-// statistics. Its Jacobian is symmetric.
-static nt_tensor *nti_jvp_norm(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
-    return t[0] ? nti_record_norm(NTI_OP_NORM_GRAD, x[0], x[1], t[0], nti_n(y)->d[0]) : NULL;
+// statistics. Its Jacobian is symmetric but for the scale, which comes last in one direction and first in the other.
+static nt_tensor *nti_norm_scale(const nti_node *n, nt_tensor **x) { return n->i[0] ? x[n->op == NTI_OP_NORM_GRAD ? 3 : 2] : NULL; }
+
+// A vector for the channels, broadcast over y.
+static nt_tensor *nti_norm_along(nt_tensor *y, nt_tensor *v) {
+    int first = (int)nti_n(y)->i[3];
+    return v ? nt_reshape(v, nt_shape_make(y->rank - first, y->shape + first)) : NULL;
 }
+
+// What a vector for the channels gets of something like y.
+static nt_tensor *nti_norm_collect(nt_tensor *y, nt_tensor *g) {
+    nt_shape lines;
+    int first = (int)nti_n(y)->i[3];
+    memset(&lines, 0, sizeof lines);
+    lines.rank = 2, lines.size[0] = nti_count(first, y->shape), lines.size[1] = nti_count(y->rank - first, y->shape + first);
+    return nti_record_reduce(NTI_OP_SUM, nt_reshape(g, lines), 1);
+}
+
+static nt_tensor *nti_norm_plain(nt_tensor *y, nt_tensor **x) { // without scale and bias
+    nti_norm_spec s = nti_norm_spec_of(nti_n(y));
+    return nti_record_norm(NTI_OP_NORM, x[0], x[1], NULL, NULL, NULL, &s);
+}
+
+static nt_tensor *nti_jvp_norm(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
+    nti_norm_spec s = nti_norm_spec_of(nti_n(y));
+    nt_tensor *along = t[0] ? nti_record_norm(NTI_OP_NORM_GRAD, x[0], x[1], t[0], NULL, NULL, &s) : NULL;
+    if (!s.i[0]) return along;
+    if (along) along = nt_mul(along, nti_norm_along(y, x[2]));
+    if (t[2]) along = nti_sum_of(along, nt_mul(nti_norm_plain(y, x), nti_norm_along(y, t[2])));
+    if (!t[3]) return along;
+    nt_tensor *bias = nti_norm_along(y, t[3]);
+    return along ? nt_add(along, bias) : bias ? nt_broadcast(bias, nt_shape_of(y)) : NULL;
+}
+
 static nt_tensor *nti_vjp_norm(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
-    return k ? NULL : nti_record_norm(NTI_OP_NORM_GRAD, x[0], x[1], g, nti_n(y)->d[0]);
+    nti_norm_spec s = nti_norm_spec_of(nti_n(y));
+    if (k == 0) return nti_record_norm(NTI_OP_NORM_GRAD, x[0], x[1], g, nti_norm_scale(nti_n(y), x), NULL, &s);
+    if (k == 1) return NULL;
+    return nti_norm_collect(y, k == 2 ? nt_mul(g, nti_norm_plain(y, x)) : g);
 }
 
 static nt_tensor *nti_vjp_norm_grad(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
-    if (k < 2) return k ? NULL : nti_vjp_through(y, x, g, k);
-    return nti_record_norm(NTI_OP_NORM_GRAD, x[0], x[1], g, nti_n(y)->d[0]);
+    nti_norm_spec s = nti_norm_spec_of(nti_n(y));
+    if (k != 2) return k == 1 ? NULL : nti_vjp_through(y, x, g, k);
+    nt_tensor *back = nti_record_norm(NTI_OP_NORM_GRAD, x[0], x[1], g, NULL, NULL, &s);
+    return s.i[0] ? nt_mul(back, nti_norm_along(y, x[3])) : back;
+}
+
+// Operand k with the batch in front of all outers.
+static nt_tensor *nti_norm_batched(nt_tensor **x, const uint8_t *batched, int64_t size, int k) {
+    nt_tensor *wide = nti_spread_batch(x[k], batched[k], size);
+    if (!wide || k != 1) return wide;
+    nt_shape pairs = nt_shape_of(x[1]);
+    if (batched[1]) pairs = nt_shape_make(2, x[1]->shape + 1);
+    pairs.size[0] *= size;
+    return nt_reshape(wide, pairs);
+}
+
+static nt_tensor *nti_vmap_norm_stats(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    nti_norm_spec s = nti_norm_spec_of(nti_n(y));
+    nt_shape pairs = nt_shape_make(3, y->shape);
+    (void)batched;
+    s.i[2]++, s.i[3]++, pairs.size[0] = size, pairs.size[1] = y->shape[0], pairs.size[2] = 2;
+    nt_tensor *z = nti_record_stats(x[0], &s);
+    return z ? nt_reshape(z, pairs) : NULL;
+}
+
+// A scale or bias of its own for each index is multiplied or added outside of the operation.
+static nt_tensor *nti_vmap_norm(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    const nti_node *n = nti_n(y);
+    nti_norm_spec s = nti_norm_spec_of(n);
+    int grad = n->op == NTI_OP_NORM_GRAD, own = 0;
+    nt_tensor *in[3] = { NULL, NULL, NULL }, *vector[2] = { NULL, NULL };
+    for (int k = 0; k < 2 + grad; k++) in[k] = nti_norm_batched(x, batched, size, k);
+    for (int k = 2 + grad; k < n->inputs; k++) own |= batched[k], vector[k - 2 - grad] = x[k];
+    s.i[2]++, s.i[3]++;
+    if (!in[0] || !in[1]) return NULL;
+    if (!own) return nti_record_norm(n->op, in[0], in[1], in[2], vector[0], vector[1], &s);
+    for (int k = 0; k < 2 && vector[k]; k++) { // (size, 1 ..., channels)
+        nt_tensor *wide = nti_spread_batch(vector[k], batched[2 + grad + k], size);
+        nt_shape shape = nt_shape_of(in[0]);
+        for (int a = 1; a < s.i[3]; a++) shape.size[a] = 1;
+        vector[k] = wide ? nt_reshape(wide, shape) : NULL;
+        if (!vector[k]) return NULL;
+    }
+    if (grad) return nti_record_norm(n->op, in[0], in[1], nt_mul(in[2], vector[0]), NULL, NULL, &s);
+    return nt_add(nt_mul(nti_record_norm(n->op, in[0], in[1], NULL, NULL, NULL, &s), vector[0]), vector[1]);
+}
+
+// x as (outer, space, groups, n), and the mean over space and n of something like that.
+static nt_tensor *nti_norm_view(nt_tensor *y, nt_tensor *x) {
+    nti_norm_cut t;
+    nt_shape shape;
+    memset(&shape, 0, sizeof shape);
+    nti_norm_shape(&t, y->rank, y->shape, nti_n(y)->i);
+    shape.rank = 4, shape.size[0] = t.outer, shape.size[1] = t.space, shape.size[2] = t.p.groups, shape.size[3] = t.p.n;
+    return nt_reshape(x, shape);
+}
+static nt_tensor *nti_norm_mean(nt_tensor *x) {
+    nt_axes axes;
+    memset(&axes, 0, sizeof axes);
+    axes.count = 2, axes.axis[0] = 1, axes.axis[1] = 3;
+    return nt_mean_axes(x, axes, 1);
+}
+
+static nt_tensor *nti_norm_vector_view(nt_tensor *y, nt_tensor *v) { // of a vector for the channels: (groups, n)
+    nt_shape shape;
+    int64_t groups = nti_n(y)->i[4];
+    memset(&shape, 0, sizeof shape);
+    shape.rank = 2, shape.size[0] = groups, shape.size[1] = groups ? nt_size(v) / groups : 1;
+    return nt_reshape(v, shape);
+}
+
+// The normalized x in that view; *r gets 1 / sqrt(var + eps). The statistics are computed again.
+static nt_tensor *nti_norm_parts(nt_tensor *y, nt_tensor *x, nt_tensor **r) {
+    nt_tensor *v = nti_norm_view(y, x), *centred = nti_n(y)->i[1] ? v : nt_sub(v, nti_norm_mean(v));
+    *r = nt_rsqrt(nt_add_scalar(nti_norm_mean(nt_square(centred)), nti_n(y)->d[0]));
+    return nt_mul(centred, *r);
 }
 
 static nt_tensor *nti_decompose_norm(nt_tensor *y, nt_tensor **x) {
-    nt_tensor *centred = nt_sub(x[0], nti_mean_last(x[0]));
-    return nt_mul(centred, nt_rsqrt(nt_add_scalar(nti_mean_last(nt_square(centred)), nti_n(y)->d[0])));
+    nt_tensor *r, *h = nti_norm_parts(y, x[0], &r);
+    if (nti_n(y)->i[0]) h = nt_add(nt_mul(h, nti_norm_vector_view(y, x[2])), nti_norm_vector_view(y, x[3]));
+    return h ? nt_reshape(h, nt_shape_of(y)) : NULL;
 }
 
-static nt_tensor *nti_decompose_norm_grad(nt_tensor *y, nt_tensor **x) { // of x and the cotangent; the statistics are computed again
-    nt_tensor *centred = nt_sub(x[0], nti_mean_last(x[0])), *r = nt_rsqrt(nt_add_scalar(nti_mean_last(nt_square(centred)), nti_n(y)->d[0]));
-    nt_tensor *h = nt_mul(centred, r), *g = nt_sub(x[2], nti_mean_last(x[2]));
-    return nt_mul(r, nt_sub(g, nt_mul(h, nti_mean_last(nt_mul(x[2], h)))));
+static nt_tensor *nti_decompose_norm_grad(nt_tensor *y, nt_tensor **x) {
+    nt_tensor *r, *h = nti_norm_parts(y, x[0], &r), *g = nti_norm_view(y, x[2]);
+    if (nti_n(y)->i[0]) g = nt_mul(g, nti_norm_vector_view(y, x[3]));
+    nt_tensor *along = nt_mul(h, nti_norm_mean(nt_mul(g, h)));
+    if (!nti_n(y)->i[1]) g = nt_sub(g, nti_norm_mean(g));
+    g = nt_mul(r, nt_sub(g, along));
+    return g ? nt_reshape(g, nt_shape_of(y)) : NULL;
 }
 
 // Attention. Its derivatives are linear in the tangents or in the cotangent, and each other's transpose in them.
@@ -14263,16 +14791,41 @@ static nt_tensor *nti_sample_cross_entropy(nt_tape *t, int op, nt_dtype dtype, i
     return nti_record_cross_entropy(op, logits, labels, third, i, &smoothing);
 }
 
+// Each entry: shape, look of x and of the cotangent, first axis of space, of the channels, groups, scale and bias (or scale), rms.
 static nt_tensor *nti_sample_norm(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    static const struct { int64_t rank, size[5]; uint8_t look[2]; int64_t space, channels, groups; uint8_t affine, rms; } table[] = {
+        { 1, { 7 }, { NTI_LOOK, NTI_LOOK }, 0, 0, 1, 0, 0 },
+        { 2, { 3, 5 }, { NTI_LOOK_SWAPPED, NTI_LOOK }, 1, 1, 1, 1, 0 },
+        { 4, { 2, 3, 2, 4 }, { NTI_LOOK_STEPPED, NTI_LOOK_SWAPPED }, 1, 3, 2, 1, 0 },
+        { 3, { 2, 5, 3 }, { NTI_LOOK, NTI_LOOK_CUT }, 1, 2, 3, 1, 0 },
+        { 3, { 2, 3, 4 }, { NTI_LOOK_CUT, NTI_LOOK }, 0, 2, 4, 0, 0 },
+        { 3, { 2, 3, 4 }, { NTI_LOOK, NTI_LOOK_SPREAD }, 2, 2, 1, 1, 1 },
+        { 2, { 0, 5 }, { NTI_LOOK, NTI_LOOK }, 1, 1, 1, 1, 0 },
+        { 3, { 2, 0, 4 }, { NTI_LOOK, NTI_LOOK }, 1, 2, 2, 1, 0 },
+        { 3, { 2, 3, 0 }, { NTI_LOOK, NTI_LOOK }, 1, 2, 0, 1, 0 },
+        { 5, { 1, 2, 1, 2, 3 }, { NTI_LOOK_SWAPPED, NTI_LOOK_SWAPPED }, 2, 2, 1, 1, 0 },
+        { 2, { 4, 6 }, { NTI_LOOK, NTI_LOOK }, 1, 1, 3, 1, 0 },
+        { 3, { 2, 4, 6 }, { NTI_LOOK, NTI_LOOK_STEPPED }, 1, 2, 1, 1, 1 },
+        { 2, { 3, 67 }, { NTI_LOOK, NTI_LOOK_CUT }, 1, 1, 1, 1, 0 },
+        { 2, { 19, 21 }, { NTI_LOOK, NTI_LOOK }, 0, 1, 7, 1, 0 },
+        { 2, { 6, 7 }, { NTI_LOOK, NTI_LOOK }, 1, 1, 1, 1, 0 },
+        { 2, { 1200, 77 }, { NTI_LOOK, NTI_LOOK }, 1, 1, 1, 1, 0 },
+        { 4, { 3, 40, 41, 24 }, { NTI_LOOK_CUT, NTI_LOOK }, 1, 3, 4, 1, 0 },
+        { 3, { 40, 60, 3 }, { NTI_LOOK, NTI_LOOK }, 0, 2, 3, 1, 0 },
+        { 3, { 300, 20, 20 }, { NTI_LOOK, NTI_LOOK }, 1, 2, 5, 0, 0 },
+    };
     nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
-    int entry = nti_sample_row_of(variant);
-    double eps = 0.1;
+    int entry = nti_sample_entry(variant, 14, 1, 4), affine;
     if (entry < 0 || !nti_sample_takes(&s)) return NULL;
-    nt_shape shape = nt_shape_make((int)nti_sample_rows[entry].rank, nti_sample_rows[entry].size);
-    nt_tensor *x = nti_sample_operand(&s, &shape, nti_sample_rows[entry].look[0]),
-              *stats = nti_record_numbers(NTI_OP_NORM_STATS, x, &eps, 1);
+    affine = table[entry].affine;
+    nt_shape shape = nt_shape_make((int)table[entry].rank, table[entry].size), vector = nt_shape_make(1, table[entry].size);
+    nti_norm_spec spec = nti_norm_over(table[entry].rms, table[entry].space, table[entry].channels, table[entry].groups, 0.1);
+    vector.size[0] = nti_count(shape.rank - (int)spec.i[3], shape.size + spec.i[3]);
+    nt_tensor *x = nti_sample_operand(&s, &shape, table[entry].look[0]), *stats = nti_record_stats(x, &spec);
     if (op == NTI_OP_NORM_STATS) return stats;
-    return nti_record_norm(op, x, stats, op == NTI_OP_NORM ? NULL : nti_sample_operand(&s, &shape, nti_sample_rows[entry].look[1]), eps);
+    nt_tensor *g = op == NTI_OP_NORM_GRAD ? nti_sample_operand(&s, &shape, table[entry].look[1]) : NULL;
+    nt_tensor *a = affine ? nti_sample_operand(&s, &vector, NTI_LOOK_STEPPED) : NULL, *b = affine && !g ? nti_sample_operand(&s, &vector, NTI_LOOK) : NULL;
+    return nti_record_norm(op, x, stats, g, a, b, &spec);
 }
 
 // Each entry: examples, queries, keys, heads, d, dv; how q, k, v and the cotangent or tangents lie (9: parts of one projection); the mask:
