@@ -33,12 +33,6 @@ static void promote(op_run *r, nt_tensor **x, nt_tensor **y) {
     if ((*y)->dtype != to) *y = nt_cast(*y, to);
 }
 
-static int axis_of(op_run *r, const nt_tensor *x, int64_t axis) {
-    int rank = x ? x->rank : 0;
-    if (x && (axis < -rank || axis >= rank)) gd_fail(r->c, "axis %lld of rank %d", (long long)axis, rank);
-    return (int)(axis < 0 ? axis + rank : axis);
-}
-
 static nt_axes all_axes(const nt_tensor *x) {
     nt_axes axes;
     memset(&axes, 0, sizeof axes);
@@ -58,12 +52,6 @@ static int int_key(op_run *r, const op_args *a, const char *key, int missing) { 
 static int keepdims(op_run *r, const op_args *a) { return int_key(r, a, "keepdims", 0); }
 
 static nt_tensor *mean_keep(nt_tensor *x, nt_axes axes) { return nt_mean_axes(x, axes, 1); }
-
-// (x - mean) / sqrt(var + eps)
-static nt_tensor *normalize(nt_tensor *x, nt_axes axes, double eps) {
-    nt_tensor *d = nt_sub(x, mean_keep(x, axes));
-    return nt_mul(d, nt_rsqrt(nt_add_scalar(mean_keep(nt_square(d), axes), eps)));
-}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Words with keys: elementwise and reductions
@@ -261,53 +249,23 @@ static nt_tensor *op_sigmoid_cross_entropy(op_run *r, const op_args *a) {
 
 static nt_tensor *op_huber(op_run *r, const op_args *a) { return nt_huber(a->x[0], a->x[1], number_key(r, a, "delta", 1)); }
 
-static nt_tensor *affine(nt_tensor *x, nt_tensor *scale, nt_tensor *bias) { return nt_add(nt_mul(x, scale), bias); }
-
 static nt_tensor *op_layer_norm(op_run *r, const op_args *a) {
-    nt_tensor *x = a->x[0];
     double eps = number_key(r, a, "eps", 1e-6);
     gd_ints list = gd_get_ints(r->c, a->node, "axes");
-    if (!x || !a->x[1] || !a->x[2]) return NULL;
-    int last = list.count < 0 || (list.count == 1 && axis_of(r, x, list.at[0]) == x->rank - 1);
-    if (last && a->x[1]->rank == 1 && a->x[2]->rank == 1) return nt_layer_norm(x, a->x[1], a->x[2], eps);
-    return affine(normalize(x, last ? one_axis(-1) : gd_to_axes(r->c, list), eps), a->x[1], a->x[2]);
-}
-
-// The spatial axes: all but the first and the last.
-static nt_axes spatial_axes(const nt_tensor *x) {
-    nt_axes axes;
-    memset(&axes, 0, sizeof axes);
-    for (int k = 1; x && k < x->rank - 1; k++) axes.axis[axes.count++] = k;
-    return axes;
+    if (list.count < 0) return nt_layer_norm(a->x[0], a->x[1], a->x[2], eps);
+    return nt_layer_norm_axes(a->x[0], a->x[1], a->x[2], gd_to_axes(r->c, list), eps);
 }
 
 static nt_tensor *op_group_norm(op_run *r, const op_args *a) {
-    nt_tensor *x = a->x[0];
-    int groups = int_key(r, a, "groups", 1);
-    if (!x || x->rank + 1 > NT_MAX_RANK || x->rank < 2 || groups < 1) return (nt_tensor *)gd_fail(r->c, "group_norm");
-    nt_shape whole = nt_shape_of(x), split = whole;
-    split.rank++;
-    split.size[x->rank - 1] = groups;
-    split.size[x->rank] = whole.size[x->rank - 1] / groups;
-    nt_axes axes = spatial_axes(x);
-    axes.axis[axes.count++] = x->rank;
-    return affine(nt_reshape(normalize(nt_reshape(x, split), axes, number_key(r, a, "eps", 1e-6)), whole), a->x[1], a->x[2]);
+    return nt_group_norm(a->x[0], a->x[1], a->x[2], int_key(r, a, "groups", 1), number_key(r, a, "eps", 1e-6));
 }
-
 static nt_tensor *op_instance_norm(op_run *r, const op_args *a) {
-    return affine(normalize(a->x[0], spatial_axes(a->x[0]), number_key(r, a, "eps", 1e-6)), a->x[1], a->x[2]);
+    return nt_instance_norm(a->x[0], a->x[1], a->x[2], number_key(r, a, "eps", 1e-6));
 }
-
 static nt_tensor *op_batch_norm(op_run *r, const op_args *a) {
-    nt_axes axes = all_axes(a->x[0]);
-    if (axes.count) axes.count--;
-    return affine(normalize(a->x[0], axes, number_key(r, a, "eps", 1e-5)), a->x[1], a->x[2]);
+    return nt_batch_norm(a->x[0], a->x[1], a->x[2], number_key(r, a, "eps", 1e-5));
 }
-
-static nt_tensor *op_rms_norm(op_run *r, const op_args *a) {
-    nt_tensor *x = a->x[0], *m = mean_keep(nt_square(x), one_axis(-1));
-    return nt_mul(nt_mul(x, nt_rsqrt(nt_add_scalar(m, number_key(r, a, "eps", 1e-6)))), a->x[1]);
-}
+static nt_tensor *op_rms_norm(op_run *r, const op_args *a) { return nt_rms_norm(a->x[0], a->x[1], number_key(r, a, "eps", 1e-6)); }
 
 static nt_tensor *op_attention(op_run *r, const op_args *a) {
     nt_attention_desc d = { number_key(r, a, "scale", 0), int_key(r, a, "causal", 0) };
