@@ -13417,7 +13417,7 @@ static nt_tensor *nti_vmap_norm_stats(nt_tensor *y, nt_tensor **x, const uint8_t
     return z ? nt_reshape(z, pairs) : NULL;
 }
 
-// A scale or bias of its own for each index is multiplied or added outside of the operation.
+// A scale or bias of its own for each index is multiplied or added outside of the operation, in f32 where that rounds once.
 static nt_tensor *nti_vmap_norm(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
     const nti_node *n = nti_n(y);
     nti_norm_spec s = nti_norm_spec_of(n);
@@ -13432,11 +13432,13 @@ static nt_tensor *nti_vmap_norm(nt_tensor *y, nt_tensor **x, const uint8_t *batc
         nt_tensor *wide = nti_spread_batch(vector[k], batched[2 + grad + k], size);
         nt_shape shape = nt_shape_of(in[0]);
         for (int a = 1; a < s.i[3]; a++) shape.size[a] = 1;
-        vector[k] = wide ? nt_reshape(wide, shape) : NULL;
+        vector[k] = wide ? nti_widened(nt_reshape(wide, shape)) : NULL;
         if (!vector[k]) return NULL;
     }
-    if (grad) return nti_record_norm(n->op, in[0], in[1], nt_mul(in[2], vector[0]), NULL, NULL, &s);
-    return nt_add(nt_mul(nti_record_norm(n->op, in[0], in[1], NULL, NULL, NULL, &s), vector[0]), vector[1]);
+    nt_tensor *wide = nti_widened(in[0]), *z = NULL;
+    if (grad) z = nti_record_norm(n->op, wide, in[1], nt_mul(nti_widened(in[2]), vector[0]), NULL, NULL, &s);
+    else z = nt_add(nt_mul(nti_record_norm(n->op, wide, in[1], NULL, NULL, NULL, &s), vector[0]), vector[1]);
+    return z ? nt_cast(z, y->dtype) : NULL;
 }
 
 // x as (outer, space, groups, n), and the mean over space and n of something like that.
