@@ -688,6 +688,21 @@ NT_API nt_tensor *nt_map_mean(nt_map *m, nt_tensor *y);  // f32 and f64
 NT_API nt_tensor *nt_map_stack(nt_map *m, nt_tensor *y); // (count, shape of y), any dtype
 NT_API void nt_map_end(nt_map *m);
 
+// A loop with a carry, for recurrent nets, solvers of differential equations, unrolled training: carry = step(carry, part of xs), count
+// times. Your function is called once for each step and records it, so a program grows with the count and every transform applies. It
+// fills next[k] (dtype and shape of carry[k]) and output[k], as many as .outputs; 0 from it: it gave up.
+typedef struct nt_scan_step {
+    int (*step)(void *user, nt_params carry, nt_params parts, int64_t index, nt_tensor **next, nt_tensor **output);
+    void *user;
+} nt_scan_step;
+typedef struct nt_scan_desc {
+    int outputs;     // values of each step that are stacked
+    int reverse;     // from the last part of xs to the first; outputs[k][i] still belongs to part i
+    int64_t segment; // steps between carries that are kept: all else is computed again for the derivative (nt_checkpoint); 0: as the budget asks
+} nt_scan_desc;
+typedef struct nt_scan_result { nt_params carry, outputs; } nt_scan_result; // the last carry; (count, shape) each. Counts 0 on an error
+NT_API nt_scan_result nt_scan(nt_tape *t, int64_t count, nt_params carry, nt_params xs, nt_scan_step step, const nt_scan_desc *desc); // xs (count, ...)
+
 // >>programs
 // ---------------------------------------------------------------------------------------------------------------------
 // Compiling finds what the outputs need, an order with a low peak, and an address for everything. The result owns (or
@@ -15707,6 +15722,87 @@ NT_API nt_tensor *nt_taylor(nt_tensor *y, nt_params params, nt_params params0, i
     nt_params p = nt_taylor_many(nti_list(&y, 1), params, params0, degree);
     return p.count ? p.items[0] : NULL;
 }
+// Scans ---------------------------------------------------------------------------------------------------------------
+
+typedef struct nti_scanning {
+    nt_tape *t;
+    const nt_scan_desc *desc;
+    nt_scan_step step;
+    nt_params carry, xs, parts, begun; // begun: the carry at the start of the segment
+    nt_tensor **next, **output;        // output: .outputs of each step, by step
+    int64_t count;
+} nti_scanning;
+
+static int nti_scan_valid(nt_tape *t, int64_t count, nt_params carry, nt_params xs, const nt_scan_desc *d) {
+    if (count < 0 || count > INT32_MAX / 2 || carry.count < 0 || xs.count < 0 || d->outputs < 0 || d->segment < 0 || (count && INT64_MAX / count / 64 < d->outputs)) {
+        nti_sticky(t, NT_ERROR_ARGUMENT, "nt_scan: %lld steps, %d carries, %d operands, %d outputs, segments of %lld: none of these is negative",
+                   (long long)count, carry.count, xs.count, d->outputs, (long long)d->segment);
+        return 0;
+    }
+    if (!nti_value_list(t, "nt_scan", "carry", carry) || !nti_value_list(t, "nt_scan", "operand", xs)) return 0;
+    for (int k = 0; k < xs.count; k++) {
+        if (xs.items[k]->rank && xs.items[k]->shape[0] == count) continue;
+        nti_sticky(t, NT_ERROR_SHAPE, "nt_scan: the first axis of operand %d, %v, is not %lld, the number of steps", k, xs.items[k], (long long)count);
+        return 0;
+    }
+    if (count || !d->outputs) return 1;
+    nti_sticky(t, NT_ERROR_ARGUMENT, "nt_scan: no step, so nothing says what the outputs are");
+    return 0;
+}
+
+static nt_params nti_copy_list(nt_tape *t, nt_params list) {
+    nt_params p = nti_result_list(t, "nt_scan", list.count);
+    for (int k = 0; p.items && k < p.count; k++) p.items[k] = list.items[k];
+    return p;
+}
+
+static int nti_scan_take(nti_scanning *s, int64_t index) { // one step; 0 after an error
+    nt_tensor **output = s->output + (size_t)index * (size_t)s->desc->outputs;
+    for (int k = 0; k < s->parts.count; k++) s->parts.items[k] = nt_squeeze(nt_slice_axis(s->xs.items[k], 0, index, index + 1), 0);
+    for (int k = 0; k < s->carry.count; k++) s->next[k] = NULL;
+    int ok = s->step.step(s->step.user, s->carry, s->parts, index, s->next, output);
+    for (int k = 0; ok && k < s->carry.count; k++) {
+        const nt_tensor *a = s->carry.items[k], *b = s->next[k];
+        ok = b != NULL;
+        if (!b || (a->dtype == b->dtype && nti_same_shape(a, b))) continue;
+        nti_sticky(s->t, NT_ERROR_SHAPE, "nt_scan: carry %d, %v, would become %v in step %lld", k, a, b, (long long)index);
+    }
+    for (int k = 0; k < s->desc->outputs; k++) ok = ok && output[k];
+    if (!ok && !s->t->sticky) nti_sticky(s->t, NT_ERROR_ARGUMENT, "nt_scan: step %lld gave up, or left a value out", (long long)index);
+    for (int k = 0; k < s->carry.count; k++) s->carry.items[k] = s->next[k];
+    return !s->t->sticky;
+}
+
+static int nti_scan_run(nti_scanning *s) {
+    for (int64_t done = 0; done < s->count; done++)
+        if (!nti_scan_take(s, s->desc->reverse ? s->count - 1 - done : done)) return 0;
+    return 1;
+}
+
+NT_API nt_scan_result nt_scan(nt_tape *t, int64_t count, nt_params carry, nt_params xs, nt_scan_step step, const nt_scan_desc *desc) {
+    nt_scan_desc none;
+    nt_scan_result r;
+    nti_scanning s;
+    memset(&none, 0, sizeof none), memset(&r, 0, sizeof r), memset(&s, 0, sizeof s);
+    if (!t || t->sticky || !step.step) return r;
+    s.t = t, s.desc = desc ? desc : &none, s.step = step, s.count = count, s.xs = xs;
+    if (!nti_scan_valid(t, count, carry, xs, s.desc)) return r;
+    size_t outputs = (size_t)count * (size_t)s.desc->outputs;
+    s.carry = nti_copy_list(t, carry), s.parts = nti_copy_list(t, xs), s.begun = nti_copy_list(t, carry);
+    s.next = (nt_tensor **)nti_low(t, ((size_t)carry.count + 1) * sizeof *s.next);
+    s.output = (nt_tensor **)nti_low(t, 2 * (outputs + 1) * sizeof *s.output);
+    if (!t->sticky && (!s.next || !s.output)) nti_no_room(t, "nt_scan");
+    if (t->sticky || !nti_scan_run(&s)) return r;
+    r.carry = s.carry, r.outputs = nti_result_list(t, "nt_scan", s.desc->outputs);
+    for (int k = 0; k < r.outputs.count; k++) {
+        nt_tensor **list = s.output + outputs; // those of one name, step after step
+        for (int64_t i = 0; i < count; i++) list[i] = s.output[(size_t)i * (size_t)s.desc->outputs + (size_t)k];
+        r.outputs.items[k] = nt_stack(nti_list(list, (int)count), 0);
+    }
+    if (t->sticky) memset(&r, 0, sizeof r);
+    return r;
+}
+
 // >>chunks
 // ---------------------------------------------------------------------------------------------------------------------
 // Maps whose iterations are taken several at a time are recorded again before they are compiled: the body batched over the

@@ -10,6 +10,7 @@
 #define NTTRAIN_IMPLEMENTATION
 #endif
 #include "../nttrain.h"
+#include "folder.h"
 #include "picture.h"
 #include "progress.h"
 #include <string.h>
@@ -236,13 +237,6 @@ static int digits_train(const nt_tape_desc *desc, const digits_options *o, digit
 static unsigned char arena[1 << 20];
 static digits_data data;
 
-// The folder of this program, with a slash, so that it runs from anywhere.
-static void folder_of(const char *program, char *folder, size_t size) {
-    size_t length = strlen(program);
-    while (length && program[length - 1] != '/' && program[length - 1] != '\\') length--;
-    snprintf(folder, size, "%.*s", (int)length, program);
-}
-
 static double median(double *x, int n) {
     for (int i = 1; i < n; i++) {
         for (int k = i; k > 0 && x[k] < x[k - 1]; k--) {
@@ -255,7 +249,7 @@ static double median(double *x, int n) {
 }
 
 int main(int argc, char **argv) {
-    char folder[512], path[544];
+    char path[640];
     unsigned first = 1, last = 1;
     double accuracy[64];
     digits_result r;
@@ -268,13 +262,12 @@ int main(int argc, char **argv) {
         }
     }
     const nt_tape_desc desc = { .memory = arena, .memory_size = sizeof arena };
-    folder_of(argv[0], folder, sizeof folder);
-    snprintf(path, sizeof path, "%s../data/", folder);
+    folder_of(argv[0], "../data/", path, sizeof path);
     if (digits_load(&desc, path, &data, r.error, sizeof r.error)) {
         fprintf(stderr, "%s\n", r.error);
         return 1;
     }
-    snprintf(path, sizeof path, "%sdigits_loss.svg", folder);
+    folder_of(argv[0], "digits_loss.svg", path, sizeof path);
     for (unsigned seed = first; seed <= last; seed++) {
         digits_options o = { &data, seed, EPOCHS, BATCHES, TEST, stdout, seed == first, seed == first ? path : NULL };
         if (digits_train(&desc, &o, &r)) {

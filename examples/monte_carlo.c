@@ -10,12 +10,14 @@
 #define NTTRAIN_IMPLEMENTATION
 #endif
 #include "../nttrain.h"
+#include "folder.h"
+#include "photos.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { PHOTOS = 10, BATCH = 4, SIDE = 64, CHANNELS = 16, MOST_PARAMS = 12 };
+enum { BATCH = 4, SIDE = PHOTO_SIDE, CHANNELS = 16, MOST_PARAMS = 12 };
 
 typedef struct mc_options {
     const char *folder;       // of photos64.npy, with its slash
@@ -64,14 +66,9 @@ static nt_tensor *mc_loss(nt_tape *t, nt_layer *encoder, nt_layer *decoder, nt_t
 
 // Four grey photographs with mean 0 and deviation 1.
 static nt_status mc_photos(nt_tape *t, const char *folder, nt_tensor *x) {
-    static uint8_t rgb[PHOTOS][SIDE][SIDE][3];
+    static photos rgb;
     static float grey[BATCH * SIDE * SIDE];
-    char path[640];
-    snprintf(path, sizeof path, "%sphotos64.npy", folder);
-    nt_file *file = nt_file_open(t, path);
-    const nt_file_entry *entry = nt_file_entry_at(file, 0);
-    nt_status status = !file ? NT_ERROR_FILE : entry->bytes == sizeof rgb ? nt_file_read(file, entry, rgb, NT_U8) : NT_ERROR_SHAPE;
-    nt_file_close(file);
+    nt_status status = photos_load(t, folder, rgb);
     if (status != NT_OK) return status;
     double sum = 0, squares = 0;
     for (int k = 0; k < BATCH * SIDE * SIDE; k++) {
@@ -136,8 +133,10 @@ static int mc_main(const nt_tape_desc *desc, const mc_options *o, mc_result *r) 
 #ifndef NT_EXAMPLE_NO_MAIN
 int main(int argc, char **argv) {
     static mc_result r, all;
-    const char *folder = argc > 1 ? argv[1] : "data/";
+    char folder[640];
     static const int table[][2] = { { 1, 1 }, { 4, 1 }, { 16, 1 }, { 64, 1 }, { 16, 4 }, { 16, 16 } };
+    (void)argc;
+    folder_of(argv[0], "../data/", folder, sizeof folder);
     puts("Gradients of an encoder and a decoder through S samples, C of them computed together:\n\n       S   C    scratch bytes   ms a step");
     for (size_t k = 0; k < sizeof table / sizeof table[0]; k++) {
         mc_options o = { folder, table[k][0], 0, table[k][1] };

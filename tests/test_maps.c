@@ -179,6 +179,50 @@ static void test_memory(void) {
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
+// Scans: h = a h + x_i, whose values and derivatives are known: h_n = sum of a^(n - 1 - i) x_i
+// ---------------------------------------------------------------------------------------------------------------------
+enum { STEPS = 9 };
+
+static int linear_step(void *user, nt_params carry, nt_params parts, int64_t index, nt_tensor **next, nt_tensor **output) {
+    (void)index;
+    next[0] = nt_add(nt_mul(*(nt_tensor **)user, carry.items[0]), parts.items[0]);
+    output[0] = next[0], output[1] = nt_scale(carry.items[0], 2);
+    return next[0] != NULL;
+}
+
+static int bad_step(void *user, nt_params carry, nt_params parts, int64_t index, nt_tensor **next, nt_tensor **output) {
+    (void)user, (void)parts, (void)output;
+    next[0] = index < 3 ? carry.items[0] : index == 3 ? nt_stack(carry, 0) : NULL;
+    return index != 5;
+}
+
+static void test_scan(int reverse, int64_t segment) {
+    nt_tape *t = nt_tape_open(NULL);
+    double data[STEPS], half = 0.5, got[4], wanted[4] = { 0, 0, 0, 0 }, outputs[2][STEPS], largest = 0;
+    for (int k = 0; k < STEPS; k++) data[k] = 1 + 0.25 * k;
+    nt_tensor *a = nt_variable(t, NT_F64, NT_SCALAR, &half), *h = nt_variable(t, NT_F64, NT_SCALAR, &half), *x = nt_variable(t, NT_F64, NT_SHAPE(STEPS), data);
+    nt_scan_step step = { linear_step, &a };
+    nt_scan_desc desc = { 2, reverse, segment };
+    nt_scan_result r = nt_scan(t, STEPS, NT_LIST(h), NT_LIST(x), step, &desc);
+    nt_tensor *y = r.carry.count ? r.carry.items[0] : NULL, *g = nt_grad(y, a);
+    nt_program *p = r.outputs.count == 2 ? nt_compile_many(t, NT_LIST(y, g, nt_grad(g, a), nt_grad(y, h), r.outputs.items[0], r.outputs.items[1]), NULL) : NULL;
+    int ok = p && nt_run(p) == NT_OK;
+    for (int k = 0; ok && k < 4; k++) nt_read(p, k, &got[k]);
+    for (int k = 0; ok && k < 2; k++) nt_read(p, 4 + k, outputs[k]);
+    wanted[0] = 0.5; // h, and its derivatives with respect to a, by hand
+    wanted[3] = pow(0.5, STEPS);
+    for (int i = 0; i < STEPS; i++) {
+        int at = reverse ? STEPS - 1 - i : i;
+        double before = wanted[0];
+        wanted[2] = 0.5 * wanted[2] + 2 * wanted[1], wanted[1] = 0.5 * wanted[1] + wanted[0], wanted[0] = 0.5 * wanted[0] + data[at];
+        if (ok) largest = fmax(largest, fmax(fabs(outputs[0][at] - wanted[0]), fabs(outputs[1][at] - 2 * before)));
+    }
+    for (int k = 0; ok && k < 4; k++) largest = fmax(largest, fabs(got[k] - wanted[k]));
+    tap_ok(ok && largest < 1e-13, "scan%s, segments of %d: values and derivatives (%g)%s%s", reverse ? " in reverse" : "", (int)segment, largest, ok ? "" : ": ", ok ? "" : nt_error(t));
+    nt_tape_close(t);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
 // Errors
 // ---------------------------------------------------------------------------------------------------------------------
 static void expect_error(nt_tape *t, nt_status status, const char *part, const char *name) {
@@ -227,6 +271,14 @@ static void test_errors(void) {
     nt_map_end(again);
     tap_ok(!nt_error(t), "a rewind ends the maps that are newer");
     tap_ok(nt_compile(nt_map_mean(again, scalar), NULL) != NULL, "the mean of what does not change");
+    nt_scan_step step = { bad_step, NULL };
+    nt_params none = { 0, NULL };
+    nt_scan(t, 4, NT_LIST(scalar), none, step, NULL);
+    expect_error(t, NT_ERROR_SHAPE, "in step 3", "a carry that changes its shape");
+    nt_scan(t, 3, NT_LIST(scalar), NT_LIST(x), step, NULL);
+    expect_error(t, NT_ERROR_SHAPE, "first axis of operand 0", "a scan over another number of parts");
+    nt_scan(t, -1, NT_LIST(scalar), none, step, NULL);
+    expect_error(t, NT_ERROR_ARGUMENT, "-1 steps", "a scan of -1 steps");
     nt_tape_close(t);
 }
 
@@ -237,6 +289,7 @@ int main(int argc, char **argv) {
     }
     test_random();
     test_memory();
+    for (int k = 0; k < 6; k++) test_scan(k & 1, k / 2 * 3);
     test_errors();
     return tap_end();
 }
