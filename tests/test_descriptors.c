@@ -253,8 +253,29 @@ static void programs(void) {
     tap_ok(nt_run(nt_compile(y, &d)) == NT_CANCELLED && asked == 1, "compile: .cancel is asked, with its user");
 }
 
+static void jacobians(void) {
+    nt_tensor *x = waves(NT_SHAPE(3), 1.1), *y = nt_tanh(nt_matmul(waves(NT_SHAPE(5, 3), 0.7), x)), *plain = nt_jacobian(y, x, NULL);
+    nt_jacobian_desc d;
+    CLEAR(d);
+    tap_ok(same(plain, nt_jacobian(y, x, &d)), "jacobian: NULL is all zeros");
+    d.by = NT_BY_COLUMNS;
+    tap_ok(same(plain, nt_jacobian(y, x, &d)), "jacobian: .by zero takes the three columns, not the five rows");
+    d.by = NT_BY_ROWS;
+    nt_program *rows = nt_compile(nt_jacobian(y, x, &d), NULL), *columns = nt_compile(plain, NULL);
+    tap_ok(nt_report(rows).flops != nt_report(columns).flops, "jacobian: .by rows is another program");
+    d.chunk = 1;
+    nt_program *single = nt_compile(nt_jacobian(y, x, &d), NULL);
+    tap_ok(nt_report(single).instructions > nt_report(rows).instructions, "jacobian: .chunk 1 takes one row after the other, zero all at once");
+    d.chunk = 99;
+    tap_is_int(nt_report(nt_compile(nt_jacobian(y, x, &d), NULL)).instructions, nt_report(rows).instructions, "jacobian: a .chunk of more than there is takes all");
+    d.chunk = -1;
+    tap_ok(nt_jacobian(y, x, &d) == NULL && nt_error_status(t) == NT_ERROR_ARGUMENT, "jacobian: a negative .chunk is an error");
+    nt_error_clear(t);
+}
+
 int main(void) {
     t = nt_tape_open(NULL);
+    jacobians();
     convolutions();
     triangles();
     pools();
