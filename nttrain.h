@@ -41,7 +41,7 @@
 //                 >>integers  >>casts  >>random arrays  >>initializers
 //                 operations, their plans and tiles: >>matmul  >>convolution  >>axes  >>reductions  >>row operations  >>attention  >>pooling rows
 //                 >>moving rows  >>gather and scatter  >>scans and sorts  >>check of indices  >>factorisations  >>elementwise driver  >>evaluators
-//                 >>rows  >>rules  >>samples  >>autodiff  >>transforms  >>chunks  >>compiler  >>planner  >>programs  >>running  >>reports
+//                 >>rows  >>rules  >>samples  >>autodiff  >>transforms  >>chunks  >>compiler  >>planner  >>recomputation  >>programs  >>running  >>reports
 //                 >>layers  >>optimizers  >>files
 //
 // Licence: public domain or MIT-0, at your choice; see the end of the file.
@@ -782,8 +782,11 @@ typedef struct nt_report_info {
     size_t lower_bound;           // largest sum of aligned bytes alive at once in this order
     size_t persistent;            // inputs, variables and constants that the program reads or writes
     size_t program;               // the program itself
-    size_t total, total_least;    // the array that this and all earlier calls need (equal while a program has one plan)
-    double flops;
+    size_t total, total_least;    // the array that this and all earlier calls need; total_least: with the smallest plan of this program
+    size_t floor;                 // what the largest single operation needs: no plan takes less
+    double flops, recomputed_flops; // of a run; what of them repeats for the sake of memory
+    int recomputed;               // instructions that repeat
+    double time, time_ratio;      // estimated seconds on a nominal core, from operations and bytes; over those of the plan without a budget
     int instructions, peak_instruction;
     int value_count;              // values alive at the peak, largest first
     const nt_report_value *values;
@@ -792,6 +795,16 @@ typedef struct nt_report_info {
     nt_tensor *const *unreached;
 } nt_report_info;
 NT_API nt_report_info nt_report(const nt_program *program);
+
+// What less memory costs. With a budget, values are dropped and computed again, the cheapest first, and the bits stay. The plans
+// are the points of one curve, the first of them the plan without a budget; compiling takes the fastest that fits. Both calls give the
+// number of points (0 on an error) and write the first `capacity` of them, fastest first; nothing is made. desc as for compiling; its .budget is not looked at.
+typedef struct nt_budget_point {
+    size_t bytes;                 // of scratch, exact: compile with this budget to get this point
+    double flops, recomputed_flops, time_ratio; // as in nt_report_info
+} nt_budget_point;
+NT_API int nt_budget_curve(nt_tape *t, nt_params outputs, const nt_compile_desc *desc, nt_budget_point *points, int capacity);
+NT_API int nt_budget_curve_step(nt_tensor *loss, nt_optimizer *optimizer, const nt_compile_desc *desc, nt_budget_point *points, int capacity);
 // The report as text into buffer (always terminated when size > 0); returns the length that it wants, as snprintf.
 NT_API size_t nt_report_text(const nt_program *program, char *buffer, size_t size);
 // The same with the plan as a picture (an SVG of 1200 by 800): instructions go across, addresses up, every value is a box from the
@@ -1272,6 +1285,7 @@ struct nt_tape {
     size_t capacity;             // an array's usable bytes
     nti_end low, high;
     size_t peak;                 // high-water mark of low + high
+    size_t least;                // the same, had the newest program been made with its smallest plan
     size_t wanted;               // low + high as the last allocation that failed would have made them
     nti_object *objects;         // newest first
     uint64_t serial;             // of nodes and objects
@@ -1365,6 +1379,7 @@ static void *nti_end_allocate(nt_tape *t, int high, size_t bytes, size_t align) 
     }
     e->used = after;
     if (t->low.used + t->high.used > t->peak) t->peak = t->low.used + t->high.used;
+    if (t->low.used + t->high.used > t->least) t->least = t->low.used + t->high.used;
     if (t->base) return high ? t->base + (t->capacity - after) : t->base + (after - bytes);
     nti_block *b = e->block;
     return high ? b->data + (b->capacity - (after - b->start)) : b->data + (after - bytes - b->start);
@@ -1698,7 +1713,7 @@ NT_API nt_memory_use nt_memory(const nt_tape *t) {
     purpose[NTI_FOR_SCRATCH] = &m.scratch, purpose[NTI_FOR_OBJECT] = &m.objects;
     for (const nti_object *o = t->objects; o; o = o->previous) *purpose[o->purpose] += o->bytes;
     m.nodes = t->low.used - t->temporary, m.temporaries = t->temporary;
-    m.total = m.total_least = nti_total(t->peak);
+    m.total = nti_total(t->peak), m.total_least = nti_total(t->least);
     return m;
 }
 
@@ -1742,7 +1757,8 @@ enum { // flags of a row
     NTI_ALONE = 8192,     // equal ones are not one value
     NTI_LEAVES = 16384,   // a result of the map whose index is operand 1: outside of its body
     NTI_READS_HALVES = 32768,   // reads f16 and bf16 operands as they lie; other rows get f32 copies in the instruction's scratch
-    NTI_HALVES = 65536 | 32768  // and writes such results: moves elements or converts by itself. So must views and effects, without the flag
+    NTI_HALVES = 65536 | 32768, // and writes such results: moves elements or converts by itself. So must views and effects, without the flag
+    NTI_PRODUCT = 1 << 20 // its arithmetic runs at the rate of matrix products
 };
 
 typedef struct nti_row {
@@ -9633,12 +9649,12 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
     NTI_LOGICAL(X, LOGICAL_OR, logical_or, 2, LOGICAL_OR) \
     NTI_LOGICAL(X, LOGICAL_XOR, logical_xor, 2, LOGICAL_XOR) \
     NTI_MAP_ROW(X, SELECT, "nt_select", 3, NTI_FI | NTI_JOINT, 6, SELECT, -2, 2, nti_infer_select, NULL, nti_jvp_select, nti_vjp_select, NULL) \
-    X(MATMUL, "nt_matmul", 2, NTI_STRIDED | NTI_ACCUMULATES | NTI_INTEGER, 3, -1, -2, 2, nti_infer_matmul, NULL, nti_plan_matmul, nti_eval_matmul, \
+    X(MATMUL, "nt_matmul", 2, NTI_PRODUCT | NTI_STRIDED | NTI_ACCUMULATES | NTI_INTEGER, 3, -1, -2, 2, nti_infer_matmul, NULL, nti_plan_matmul, nti_eval_matmul, \
       nti_cost_matmul, NULL, nti_jvp_linear, nti_vjp_matmul, nti_vmap_matmul, NULL, nti_sample_matmul) \
-    X(CONV, "nt_conv", 2, 0, 3, -1, -2, 2, nti_infer_conv, NULL, nti_plan_conv, nti_eval_conv, nti_cost_conv, NULL, nti_jvp_linear, nti_vjp_conv, nti_vmap_conv, NULL, nti_sample_conv) \
-    X(CONV_INPUT, "nt_conv_transpose_input", 2, 0, 3, -1, -2, 2, nti_infer_conv_input, NULL, nti_plan_conv_input, nti_eval_conv_input, nti_cost_conv, \
+    X(CONV, "nt_conv", 2, NTI_PRODUCT, 3, -1, -2, 2, nti_infer_conv, NULL, nti_plan_conv, nti_eval_conv, nti_cost_conv, NULL, nti_jvp_linear, nti_vjp_conv, nti_vmap_conv, NULL, nti_sample_conv) \
+    X(CONV_INPUT, "nt_conv_transpose_input", 2, NTI_PRODUCT, 3, -1, -2, 2, nti_infer_conv_input, NULL, nti_plan_conv_input, nti_eval_conv_input, nti_cost_conv, \
       NULL, nti_jvp_linear, nti_vjp_conv_input, nti_vmap_conv, NULL, nti_sample_conv) \
-    X(CONV_FILTER, "nt_conv_transpose_kernel", 2, NTI_ACCUMULATES, 3, -1, -2, 2, nti_infer_conv_filter, NULL, nti_plan_conv_filter, \
+    X(CONV_FILTER, "nt_conv_transpose_kernel", 2, NTI_PRODUCT | NTI_ACCUMULATES, 3, -1, -2, 2, nti_infer_conv_filter, NULL, nti_plan_conv_filter, \
       nti_eval_conv_filter, nti_cost_conv, NULL, nti_jvp_linear, nti_vjp_conv_filter, nti_vmap_conv, NULL, nti_sample_conv) \
     X(MAX_POOL, "nt_max_pool", 1, 0, 0, -1, -2, 2, nti_infer_pool, NULL, nti_plan_pool, nti_eval_pool, nti_cost_pool, NULL, nti_jvp_max_pool, \
       nti_vjp_max_pool, nti_vmap_pool, NULL, nti_sample_pool) \
@@ -15971,6 +15987,7 @@ typedef struct nti_value {
     uint8_t rank, dtype, place; // place of root
     uint8_t instruction;     // 1: there is work to do
     uint8_t output, accumulate, made_copy;
+    uint8_t again;           // recomputed
     uint8_t written;         // a leaf that an effect of this program assigns
     uint8_t checks;          // may stop the run
     nti_plan plan;
@@ -16350,9 +16367,10 @@ static int32_t nti_graph_copy(nti_graph *g, int32_t i) {
 }
 
 // What a value from outside of a body is in the graph around.
-static const nti_value *nti_around(const nti_graph *g, const nti_value *v) {
-    return &g->around->value[g->around->operand[g->around->value[g->self->value].first + v->outer]];
+static const nti_value *nti_outside(const nti_graph *around, const nti_graph *g, const nti_value *v) {
+    return &around->value[around->operand[around->value[g->self->value].first + v->outer]];
 }
+static const nti_value *nti_around(const nti_graph *g, const nti_value *v) { return nti_outside(g->around, g, v); }
 
 // Pass 4: where each value lies: a leaf, a buffer of its own, or a view; copies where an operation cannot read a view.
 static int nti_pass_view(nti_graph *g, int32_t i) {
@@ -16547,6 +16565,8 @@ typedef struct nti_schedule {
     int32_t *scratch_of;          // of each instruction: its scratch, or -1
     int32_t *holder;              // the value in each buffer at the peak, or -1
     size_t bound, peak;
+    size_t floor;                 // what the largest instruction needs
+    double fresh;                 // estimated time of the plan without a budget
     int32_t peak_position, barrier; // positions; of the barrier: where there is one
 } nti_schedule;
 
@@ -16636,12 +16656,12 @@ static int nti_order_prepare(nti_graph *g, nti_order_room *r) {
     const nti_want want[] = { { &start, 3 * (n + 1), sizeof *start }, { &seen, n, sizeof *seen }, { &r->bytes, n, sizeof *r->bytes },
                               { &r->transient, n, sizeof *r->transient }, { &r->pinned, n, 1 }, { &r->in_place, operands, 1 },
                               { &r->use, operands, sizeof *r->use }, { &r->source, operands, sizeof *r->source },
-                              { &r->next, (size_t)g->pre_start[n], sizeof *r->next } };
+                              { &r->next, g->pre_start ? (size_t)g->pre_start[n] : 0, sizeof *r->next } };
     if (!nti_graph_rooms(g, want, 9)) return 0;
     r->use_start = start, r->source_start = start + n + 1, r->next_start = start + 2 * (n + 1);
     nti_order_sources(r, seen);
     nti_order_turn(g->works, r->source_start, r->source, r->use_start, r->use);
-    nti_order_turn(g->works, g->pre_start, g->pre, r->next_start, r->next);
+    if (g->pre_start) nti_order_turn(g->works, g->pre_start, g->pre, r->next_start, r->next); // a graph with recomputation has its order
     for (int32_t k = 0; k < g->works; k++) {
         const nti_value *v = g->work[k] < 0 ? NULL : &g->value[g->work[k]];
         r->bytes[k] = v && nti_owns_buffer(v) ? nti_round_up(nti_value_bytes(v), NTI_ALIGN) : 0;
@@ -16913,7 +16933,7 @@ static int nti_pass_order(nti_graph *g, nti_schedule *s) {
     int32_t *other = (int32_t *)nti_graph_room(g, n, sizeof *other);
     if (!other || !nti_order_prepare(g, &r) || !nti_order_search(g, &r, s->order, other)) return 0;
     nti_end_rewind(g->tape, &g->tape->low, low);
-    s->barrier = g->works;
+    s->barrier = g->works, s->floor = r.least;
     for (int32_t p = 0; p < g->works; p++) {
         s->position[s->order[p]] = p;
         if (g->work[s->order[p]] < 0) s->barrier = p;
@@ -17163,13 +17183,13 @@ static int nti_pass_offsets(nti_graph *g, nti_schedule *s) {
     return nti_pass_holders(g, s);
 }
 
-// All passes over a graph. 0: no memory for temporaries.
+// All passes over a graph up to its order. 0: no memory for temporaries.
 static int nti_plan_graph(nti_graph *g, nti_schedule *s, const nt_params *outputs, const nt_params *effects) {
     if (!nti_pass_collect(g, outputs, effects)) return 0;
     nti_pass_fill(g, outputs, effects);
     if (!nti_pass_merge(g)) return 0;
     nti_pass_accumulate(g);
-    return nti_pass_views(g) && nti_pass_link(g) && nti_pass_plans(g) && nti_pass_order(g, s) && nti_pass_buffers(g, s) && nti_pass_offsets(g, s);
+    return nti_pass_views(g) && nti_pass_link(g) && nti_pass_plans(g) && nti_pass_order(g, s);
 }
 
 static nti_loop *nti_loop_of(const nti_graph *g, int32_t i) {
@@ -17186,9 +17206,639 @@ static int nti_plan_body(nti_graph *g, int32_t i) {
     loop->schedule = (nti_schedule *)nti_graph_room(g, 1, sizeof *loop->schedule);
     if (!loop->schedule) return 0;
     memset(loop->schedule, 0, sizeof *loop->schedule);
-    if (!nti_plan_graph(body, loop->schedule, NULL, NULL)) { g->full = 1; return 0; }
+    if (!nti_plan_graph(body, loop->schedule, NULL, NULL) || !nti_pass_buffers(body, loop->schedule) || !nti_pass_offsets(body, loop->schedule)) {
+        g->full = 1;
+        return 0;
+    }
     memset(&g->value[i].plan, 0, sizeof g->value[i].plan);
     g->value[i].plan.shared = loop->schedule->peak;
+    return 1;
+}
+// >>recomputation
+// ---------------------------------------------------------------------------------------------------------------------
+// A plan is a sequence of instructions in which some come again: a reader takes the newest making of its operand before it,
+// so a value lives from one making to its last reader before the next. Inserting an instruction is dropping a value; the
+// sequence is all the state there is. Greedy: of all gaps between two readers that cross positions above the target, the
+// one that costs the least time for a byte and position is cut first, its instruction (and what that lacks) coming again
+// right before the later reader. Rounds work on a profile that is kept up to date by a segment tree and measured anew after
+// each. Effects and checks never come again, nothing does after a variable that it reads was overwritten. Same instruction,
+// same operands, same bits. Sees the graph and the order only; the curve and the choice are in >>programs.
+// ---------------------------------------------------------------------------------------------------------------------
+#define NTI_CLOSURE 96            // instructions that come again for one value, at most
+#define NTI_ROUNDS 12             // of one point of the curve, at most
+#define NTI_POINT_STEP 0.93       // the targets of two points
+#define NTI_POINTS 64
+#define NTI_LEAST_WORKS 1000     // the smallest plan is always sought for programs of up to so many instructions
+
+// The static cost model, of a nominal core. Only ratios matter: it ranks what to repeat and estimates the slow-down.
+#define NTI_PRODUCT_RATE 1e11     // flops a second of products and convolutions
+#define NTI_MAP_RATE 1e10         // of everything else
+#define NTI_BYTE_RATE 2e10        // bytes a second, read or written
+#define NTI_START_TIME 2e-7       // of an instruction with nothing to do
+
+static double nti_graph_cost(const nti_graph *g, double (*cost)(const nti_graph *g, int32_t i)) { // of the body of a loop
+    double sum = 0;
+    for (int32_t k = 0; k < g->works; k++)
+        if (g->work[k] >= 0) sum += cost(g, g->work[k]);
+    return sum;
+}
+
+static double nti_value_flops(const nti_graph *g, int32_t i) { // as deep as maps nest
+    const nti_value *v = &g->value[i];
+    const nti_row *row = nti_row_of(v->op);
+    if (v->op == NTI_OP_MAP_LOOP) return (double)nti_loop_of(g, i)->map->count * nti_graph_cost(&nti_loop_of(g, i)->body, nti_value_flops);
+    if (v->made_copy || (row->flags & NTI_CHEAP)) return 0;
+    return row->cost ? row->cost(v->node) : (double)nti_count(v->rank, v->shape);
+}
+
+static double nti_value_time(const nti_graph *g, int32_t i) { // likewise
+    const nti_value *v = &g->value[i];
+    if (v->op == NTI_OP_MAP_LOOP) return (double)nti_loop_of(g, i)->map->count * nti_graph_cost(&nti_loop_of(g, i)->body, nti_value_time);
+    double bytes = (double)nti_value_bytes(v), flops = nti_value_flops(g, i);
+    for (int j = 0; j < v->inputs; j++) {
+        const nti_value *x = &g->value[g->operand[v->first + j]];
+        size_t all = nti_value_bytes(&g->value[x->root]), seen = nti_value_bytes(x);
+        bytes += (double)(seen < all ? seen : all); // a broadcast reads what there is
+    }
+    double work = flops / (nti_row_of(v->op)->flags & NTI_PRODUCT ? NTI_PRODUCT_RATE : NTI_MAP_RATE), moved = bytes / NTI_BYTE_RATE;
+    return NTI_START_TIME + (work > moved ? work : moved);
+}
+
+static int nti_pass_time(const nti_graph *g, nti_schedule *s) { // of the plan that others are compared with
+    s->fresh = 0;
+    for (int32_t p = 0; p < g->works; p++)
+        if (g->work[s->order[p]] >= 0) s->fresh += nti_value_time(g, g->work[s->order[p]]);
+    return 1;
+}
+
+typedef struct nti_making {       // an instruction at a place of the sequence, while a round goes on
+    int32_t work, next;           // the next making of the same instruction
+    int32_t death;                // position of its last reader
+    int64_t place;                // 2 position + 1; what a round inserts before a position has 2 position
+    int32_t held_from, held_to;   // positions of readers that this round gave it
+} nti_making;
+
+typedef struct nti_cut { int32_t work, from, to; } nti_cut; // between two readers, or the making and the first reader
+
+typedef struct nti_remake {
+    nti_graph *g;
+    nti_order_room r;
+    double *time;                 // of instruction k, and what follows likewise
+    uint8_t *may;                 // it may come again
+    int32_t *until;               // but not behind this instruction; -1: anywhere
+    int32_t *latest;              // newest making
+    int32_t *first;               // position of the first making
+    int32_t works;
+    // the sequence, and the one that comes out of a round
+    int32_t *sequence, *other, *chosen, *best;
+    int32_t length, capacity, chosen_length, best_length;
+    // of positions
+    int32_t *source;              // makings that are read, in the order of r.source
+    size_t *source_start;
+    int32_t *use, *use_start;     // positions of readers
+    size_t edges;                 // room for sources
+    int32_t *death;
+    int64_t *high, *before;       // bytes during and before
+    int32_t *over;                // how many positions before it are above the target
+    int64_t *tree, *add;          // maxima of `high`, with what is added to a whole branch
+    int32_t leaves;
+    // of a round
+    nti_making *making;
+    int32_t makings;
+    int32_t *head, *tail;         // what is inserted before a position, in order; chained by `chain`
+    int32_t *chain;
+    nti_cut *cut;
+    double *price;                // of a cut: time for a byte and position
+    int32_t *heap, cuts;
+    // of one closure
+    int32_t list[NTI_CLOSURE], size;
+    int32_t held[4 * NTI_CLOSURE], holds;
+    int32_t longer[NTI_CLOSURE], longers; // dead makings that live on instead of being made again
+    int32_t *stamp, stamps;       // of instruction k: seen in this closure
+    int32_t *last_in;             // of instruction k in this closure: who reads it last
+    int64_t target, peak;
+    double total;                 // time of the sequence
+} nti_remake;
+
+// Instruction k reads a variable that another instruction overwrites: the first of those that do, in this order.
+static void nti_remake_until(nti_remake *m, const int32_t *position, int32_t *writer) {
+    const nti_graph *g = m->g;
+    for (int32_t i = 0; i < g->count; i++) writer[i] = -1;
+    for (int32_t k = 0; k < g->works; k++) {
+        const nti_value *v = g->work[k] < 0 ? NULL : &g->value[g->work[k]];
+        for (int j = 0; v && j < v->inputs + v->accumulate; j++)
+            if (nti_effect_writes(v, j)) writer[g->value[g->operand[v->first + j]].root] = k;
+    }
+    for (int32_t k = 0; k < g->works; k++) {
+        const nti_value *v = g->work[k] < 0 ? NULL : &g->value[g->work[k]];
+        m->until[k] = -1;
+        for (int j = 0; v && j < v->inputs; j++) {
+            const nti_value *x = &g->value[g->operand[v->first + j]];
+            int32_t w = x->place == NTI_IN_LEAF ? writer[x->root] : -1;
+            if (w >= 0 && (m->until[k] < 0 || position[w] < position[m->until[k]])) m->until[k] = w;
+        }
+        m->time[k] = v ? nti_value_time(g, g->work[k]) : 0;
+        m->may[k] = v && nti_owns_buffer(v) && v->op != NTI_OP_MAP_START; // that one is written after it was made
+    }
+}
+
+// Everything that rounds need, in one piece: 0 if it does not fit.
+static int nti_remake_prepare(nti_graph *g, const nti_schedule *s, nti_remake *m) {
+    memset(m, 0, sizeof *m);
+    m->g = g, m->works = g->works;
+    if (!nti_order_prepare(g, &m->r)) return 0;
+    size_t n = (size_t)g->works, all = 3 * n + 64, leaves = 1;
+    while (leaves < all) leaves *= 2;
+    m->capacity = (int32_t)all, m->edges = 3 * (size_t)m->r.source_start[n] + 64;
+    int32_t *writer;
+    const nti_want want[] = { { &m->time, n, sizeof *m->time },
+                              { &m->may, n, 1 },
+                              { &m->until, n, sizeof *m->until },
+                              { &m->latest, n, sizeof *m->latest },
+                              { &m->first, n, sizeof *m->first },
+                              { &m->stamp, n, sizeof *m->stamp },
+                              { &m->last_in, n, sizeof *m->last_in },
+                              { &writer, (size_t)g->count, sizeof *writer },
+                              { &m->sequence, all, sizeof *m->sequence },
+                              { &m->other, all, sizeof *m->other },
+                              { &m->chosen, all, sizeof *m->chosen },
+                              { &m->best, all, sizeof *m->best },
+                              { &m->source, m->edges, sizeof *m->source },
+                              { &m->source_start, all + 1, sizeof *m->source_start },
+                              { &m->use, m->edges, sizeof *m->use },
+                              { &m->use_start, all + 1, sizeof *m->use_start },
+                              { &m->death, all, sizeof *m->death },
+                              { &m->high, all, sizeof *m->high },
+                              { &m->before, all, sizeof *m->before },
+                              { &m->over, all + 1, sizeof *m->over },
+                              { &m->tree, 2 * leaves, sizeof *m->tree },
+                              { &m->add, 2 * leaves, sizeof *m->add },
+                              { &m->making, 2 * all, sizeof *m->making },
+                              { &m->head, all + 1, sizeof *m->head },
+                              { &m->tail, all + 1, sizeof *m->tail },
+                              { &m->chain, 2 * all, sizeof *m->chain },
+                              { &m->cut, m->edges, sizeof *m->cut },
+                              { &m->price, m->edges, sizeof *m->price },
+                              { &m->heap, m->edges, sizeof *m->heap } };
+    if (!nti_graph_rooms(g, want, (int)(sizeof want / sizeof *want))) return 0;
+    memset(m->stamp, 0, n * sizeof *m->stamp);
+    nti_remake_until(m, s->position, writer);
+    memcpy(m->sequence, s->order, n * sizeof *m->sequence);
+    m->length = g->works;
+    return 1;
+}
+
+// Who reads whom, how long each making lives, and the bytes alive at every position.
+static void nti_remake_measure(nti_remake *m) {
+    const nti_order_room *r = &m->r;
+    size_t edges = 0;
+    int32_t n = m->length;
+    for (int32_t k = 0; k < m->works; k++) m->latest[k] = m->first[k] = -1;
+    memset(m->use_start, 0, ((size_t)n + 1) * sizeof *m->use_start);
+    m->total = 0;
+    for (int32_t p = 0; p < n; p++) {
+        int32_t k = m->sequence[p];
+        m->source_start[p] = edges, m->death[p] = p, m->total += m->time[k];
+        for (int32_t e = r->source_start[k]; e < r->source_start[k + 1]; e++, edges++) {
+            int32_t from = m->latest[r->source[e]];
+            m->source[edges] = from, m->death[from] = p, m->use_start[from + 1]++;
+        }
+        m->latest[k] = p;
+        if (m->first[k] < 0) m->first[k] = p;
+    }
+    m->source_start[n] = edges;
+    for (int32_t k = 0; k < m->works; k++)
+        if (r->pinned[k] && m->latest[k] >= 0) m->death[m->latest[k]] = n;
+    for (int32_t p = 0; p < n; p++) m->use_start[p + 1] += m->use_start[p];
+    for (int32_t p = n - 1; p >= 0; p--) // filled from behind, as in nti_order_turn
+        for (size_t e = m->source_start[p]; e < m->source_start[p + 1]; e++) m->use[--m->use_start[m->source[e] + 1]] = p;
+    for (int32_t p = 0; p < n; p++) m->use_start[p] = m->use_start[p + 1];
+    m->use_start[n] = (int32_t)edges;
+    int64_t live = 0;
+    m->peak = 0;
+    for (int32_t p = 0; p < n; p++) {
+        int32_t k = m->sequence[p];
+        int64_t own = (int64_t)r->bytes[k], freed = 0;
+        for (int32_t j = 0; j < r->source_start[k + 1] - r->source_start[k]; j++) {
+            int32_t e = r->source_start[k] + j, from = m->source[m->source_start[p] + (size_t)j];
+            if (m->death[from] != p) continue;
+            if (r->in_place[e] && own) own = 0;
+            else freed += (int64_t)r->bytes[r->source[e]];
+        }
+        m->before[p] = live, m->high[p] = live + own + (int64_t)r->transient[k];
+        live += own - freed;
+        if (m->death[p] == p) live -= (int64_t)r->bytes[k];
+        if (m->high[p] > m->peak) m->peak = m->high[p];
+    }
+}
+
+// The tree: bytes added to a range, the maximum of a range; no branch is ever pushed down.
+static void nti_tree_build(nti_remake *m) {
+    int32_t n = 1;
+    while (n < m->length) n *= 2;
+    m->leaves = n;
+    for (int32_t p = 0; p < n; p++) m->tree[n + p] = p < m->length ? m->high[p] : 0;
+    memset(m->add, 0, 2 * (size_t)n * sizeof *m->add);
+    for (int32_t p = n - 1; p > 0; p--) m->tree[p] = m->tree[2 * p] > m->tree[2 * p + 1] ? m->tree[2 * p] : m->tree[2 * p + 1];
+}
+
+static void nti_tree_up(nti_remake *m, int32_t p) {
+    for (p /= 2; p > 0; p /= 2) m->tree[p] = (m->tree[2 * p] > m->tree[2 * p + 1] ? m->tree[2 * p] : m->tree[2 * p + 1]) + m->add[p];
+}
+
+static void nti_tree_add(nti_remake *m, int32_t from, int32_t to, int64_t bytes) { // [from, to)
+    if (from >= to || !bytes) return;
+    int32_t low = from + m->leaves, high = to + m->leaves;
+    for (int32_t a = low, b = high; a < b; a /= 2, b /= 2) {
+        if (a & 1) m->tree[a] += bytes, m->add[a] += bytes, a++;
+        if (b & 1) b--, m->tree[b] += bytes, m->add[b] += bytes;
+    }
+    nti_tree_up(m, low), nti_tree_up(m, high - 1);
+}
+
+static int64_t nti_tree_max(const nti_remake *m, int32_t from, int32_t to) { // [from, to)
+    if (from >= to) return 0;
+    int32_t a = from + m->leaves, b = to - 1 + m->leaves;
+    int64_t left = m->tree[a], right = m->tree[b];
+    for (; a / 2 != b / 2; a /= 2, b /= 2, left += m->add[a], right += m->add[b]) {
+        if (!(a & 1) && m->tree[a + 1] > left) left = m->tree[a + 1];
+        if ((b & 1) && m->tree[b - 1] > right) right = m->tree[b - 1];
+    }
+    int64_t most = left > right ? left : right;
+    for (a /= 2; a > 0; a /= 2) most += m->add[a];
+    return most;
+}
+
+// The making of instruction k that a reader inserted before position `to` would take; -1: none yet.
+static int32_t nti_making_before(const nti_remake *m, int32_t k, int32_t to) {
+    int32_t found = -1;
+    for (int32_t i = m->latest[k]; i >= 0 && m->making[i].place <= 2 * (int64_t)to; i = m->making[i].next) found = i;
+    return found;
+}
+
+static int nti_may_come(const nti_remake *m, int32_t k, int32_t to) { // again, before this position
+    return m->may[k] && (m->until[k] < 0 || m->first[m->until[k]] >= to);
+}
+
+// What must come again before position `to` so that instruction k can: `list`, operands first. 0: impossible or too much.
+static int nti_closure(nti_remake *m, int32_t k, int32_t to) {
+    const nti_order_room *r = &m->r;
+    int32_t stack[NTI_CLOSURE], at[NTI_CLOSURE], depth = 0, stamp = ++m->stamps;
+    m->size = m->holds = m->longers = 0;
+    stack[depth] = k, at[depth++] = r->source_start[k], m->stamp[k] = stamp;
+    while (depth) {
+        int32_t w = stack[depth - 1];
+        if (at[depth - 1] == r->source_start[w + 1]) { m->list[m->size++] = w, depth--; continue; }
+        int32_t s = r->source[at[depth - 1]++];
+        if (m->stamp[s] == stamp) continue;
+        m->stamp[s] = stamp;
+        int32_t i = nti_making_before(m, s, to);
+        if (i >= 0 && m->making[i].death >= to) {
+            if (m->holds == 4 * NTI_CLOSURE) return 0;
+            m->held[m->holds++] = i;
+        } else if (i >= 0 && (!nti_may_come(m, s, to) || 8 * r->bytes[s] <= r->bytes[k])) {
+            if (m->longers == NTI_CLOSURE) return 0;
+            m->longer[m->longers++] = i; // too small to be worth making again
+        } else if (!nti_may_come(m, s, to) || depth + m->size >= NTI_CLOSURE) return 0;
+        else stack[depth] = s, at[depth++] = r->source_start[s];
+    }
+    return 1;
+}
+
+// The bytes that the closure needs while it is made, beyond what is alive before its position.
+static int64_t nti_closure_burst(nti_remake *m) {
+    const nti_order_room *r = &m->r;
+    int64_t live = 0, most = 0;
+    for (int c = 0; c < m->size; c++) {
+        int32_t k = m->list[c];
+        m->last_in[k] = c == m->size - 1 ? NTI_CLOSURE : c; // the last is what the closure is for
+        for (int32_t e = r->source_start[k]; e < r->source_start[k + 1]; e++) m->last_in[r->source[e]] = c;
+    }
+    m->last_in[m->list[m->size - 1]] = NTI_CLOSURE;
+    for (int c = 0; c < m->size; c++) m->stamp[m->list[c]] = -m->stamps; // of the closure itself
+    for (int c = 0; c < m->size; c++) {
+        int32_t k = m->list[c];
+        int64_t own = (int64_t)r->bytes[k], freed = 0;
+        for (int32_t e = r->source_start[k]; e < r->source_start[k + 1]; e++) {
+            int32_t s = r->source[e];
+            if (m->stamp[s] != -m->stamps || m->last_in[s] != c) continue;
+            if (r->in_place[e] && own) own = 0;
+            else freed += (int64_t)r->bytes[s];
+        }
+        if (live + own + (int64_t)r->transient[k] > most) most = live + own + (int64_t)r->transient[k];
+        live += own - freed;
+    }
+    return most;
+}
+
+// The price of a cut as things stand, and what it would take: HUGE_VAL if it cannot be made.
+static double nti_cut_price(nti_remake *m, const nti_cut *c, int32_t *making, int64_t *burst) {
+    const nti_order_room *r = &m->r;
+    int32_t k = c->work, i = -1;
+    for (int32_t j = m->latest[k]; j >= 0 && m->making[j].place <= 2 * (int64_t)c->from + 1; j = m->making[j].next) i = j;
+    if (i < 0 || m->making[i].death < c->to || !nti_may_come(m, k, c->to)) return HUGE_VAL;
+    const nti_making *a = &m->making[i];
+    if (a->held_to > c->from && a->held_from <= c->to) return HUGE_VAL; // it has a reader in there now: the next round sees it
+    if (!nti_closure(m, k, c->to)) return HUGE_VAL;
+    double gain = (double)r->bytes[k] * (m->over[c->to] - m->over[c->from + 1]), time = 0;
+    for (int j = 0; j < m->longers; j++) {
+        const nti_making *x = &m->making[m->longer[j]];
+        gain -= (double)r->bytes[x->work] * (m->over[c->to] - m->over[x->death + 1]);
+    }
+    if (gain <= 0) return HUGE_VAL;
+    for (int j = 0; j < m->size; j++) time += m->time[m->list[j]];
+    int64_t here = nti_tree_max(m, c->to, c->to + 1);
+    *making = i, *burst = m->before[c->to] + here - m->high[c->to] - (int64_t)r->bytes[k] + nti_closure_burst(m);
+    if (*burst > m->target && *burst > here) return HUGE_VAL;
+    return time / gain;
+}
+
+static void nti_hold(nti_making *a, int32_t at) {
+    if (a->held_to < 0) a->held_from = a->held_to = at;
+    if (at < a->held_from) a->held_from = at;
+    if (at > a->held_to) a->held_to = at;
+}
+
+static void nti_cut_apply(nti_remake *m, const nti_cut *c, int32_t making, int64_t burst) {
+    const nti_order_room *r = &m->r;
+    nti_making *a = &m->making[making];
+    int32_t end = a->death, to = c->to;
+    int64_t here = nti_tree_max(m, to, to + 1);
+    for (int j = 0; j < m->holds; j++) nti_hold(&m->making[m->held[j]], to);
+    for (int j = 0; j < m->longers; j++) {
+        nti_making *x = &m->making[m->longer[j]];
+        nti_tree_add(m, x->death + 1, to, (int64_t)r->bytes[x->work]);
+        x->death = to, nti_hold(x, to);
+    }
+    nti_tree_add(m, c->from + 1, to, -(int64_t)r->bytes[c->work]);
+    if (burst > here) { // `before` is kept as a distance from `high`
+        nti_tree_add(m, to, to + 1, burst - here);
+        m->high[to] += burst - here;
+    }
+    a->death = c->from;
+    for (int j = 0; j < m->size; j++) {
+        int32_t k = m->list[j], after = nti_making_before(m, k, to), i = m->makings++;
+        nti_making *b = &m->making[i];
+        b->work = k, b->place = 2 * (int64_t)to, b->death = k == c->work ? end : to, b->held_from = b->held_to = to;
+        b->next = m->making[after].next, m->making[after].next = i;
+        m->chain[i] = -1;
+        if (m->head[to] < 0) m->head[to] = i;
+        else m->chain[m->tail[to]] = i;
+        m->tail[to] = i;
+    }
+}
+
+static void nti_price_push(nti_remake *m, int32_t c) {
+    int32_t at = m->cuts++;
+    for (; at > 0 && m->price[m->heap[(at - 1) / 2]] > m->price[c]; at = (at - 1) / 2) m->heap[at] = m->heap[(at - 1) / 2];
+    m->heap[at] = c;
+}
+
+static int32_t nti_price_pop(nti_remake *m) {
+    int32_t top = m->heap[0], last = m->heap[--m->cuts], at = 0;
+    for (int32_t child = 1; child < m->cuts; at = child, child = 2 * at + 1) {
+        if (child + 1 < m->cuts && m->price[m->heap[child + 1]] < m->price[m->heap[child]]) child++;
+        if (m->price[m->heap[child]] >= m->price[last]) break;
+        m->heap[at] = m->heap[child];
+    }
+    m->heap[at] = last;
+    return top;
+}
+
+static void nti_round_begin(nti_remake *m) {
+    int32_t n = m->length;
+    nti_tree_build(m);
+    m->over[0] = 0;
+    for (int32_t p = 0; p < n; p++) m->over[p + 1] = m->over[p] + (m->high[p] > m->target), m->head[p] = -1;
+    for (int32_t k = 0; k < m->works; k++) m->latest[k] = -1;
+    m->makings = n;
+    for (int32_t p = n - 1; p >= 0; p--) { // chained from the oldest making on
+        nti_making *a = &m->making[p];
+        a->work = m->sequence[p], a->place = 2 * (int64_t)p + 1, a->death = m->death[p], a->held_from = a->held_to = -1;
+        a->next = m->latest[a->work], m->latest[a->work] = p;
+    }
+}
+
+static void nti_round_cuts(nti_remake *m) {
+    int32_t count = 0, making;
+    int64_t burst;
+    m->cuts = 0;
+    for (int32_t p = 0; p < m->length; p++) {
+        int32_t k = m->sequence[p];
+        if (!m->may[k] || !m->r.bytes[k]) continue;
+        for (int32_t e = m->use_start[p], from = p; e < m->use_start[p + 1]; from = m->use[e++]) {
+            if (m->use[e] - from < 2 || m->over[m->use[e]] == m->over[from + 1]) continue;
+            nti_cut *c = &m->cut[count];
+            c->work = k, c->from = from, c->to = m->use[e];
+            m->price[count] = nti_cut_price(m, c, &making, &burst);
+            if (m->price[count] < HUGE_VAL) nti_price_push(m, count++);
+        }
+    }
+}
+
+// The sequence with what the round inserted; 0 if there is no room for it.
+static int nti_round_end(nti_remake *m) {
+    int32_t n = 0;
+    for (int32_t p = 0; p < m->length; p++) {
+        for (int32_t i = m->head[p]; i >= 0; i = m->chain[i]) m->other[n++] = m->making[i].work;
+        m->other[n++] = m->sequence[p];
+    }
+    int32_t *swap = m->sequence;
+    m->sequence = m->other, m->other = swap, m->length = n;
+    return 1;
+}
+
+// One round: cuts by their price until the target is met. 1 if anything was cut.
+static int nti_round(nti_remake *m) {
+    size_t edges = m->source_start[m->length];
+    nti_round_begin(m);
+    nti_round_cuts(m);
+    while (m->cuts && m->tree[1] > m->target) {
+        int32_t c = nti_price_pop(m), making;
+        int64_t burst;
+        const nti_cut *cut = &m->cut[c];
+        if (nti_tree_max(m, cut->from + 1, cut->to) <= m->target) continue;
+        double price = nti_cut_price(m, cut, &making, &burst);
+        if (price == HUGE_VAL) continue;
+        if (price > m->price[c] * 1.000001) { m->price[c] = price, nti_price_push(m, c); continue; }
+        size_t more = 0;
+        for (int j = 0; j < m->size; j++) more += (size_t)(m->r.source_start[m->list[j] + 1] - m->r.source_start[m->list[j]]);
+        if (m->makings + m->size > m->capacity || edges + more > m->edges) break;
+        edges += more;
+        nti_cut_apply(m, cut, making, burst);
+    }
+    if (m->makings == m->length) return 0;
+    return nti_round_end(m);
+}
+
+// Drops makings that nobody reads any more, and measures.
+static void nti_remake_clean(nti_remake *m) {
+    nti_remake_measure(m);
+    int32_t n = 0, *readers = m->over; // of each making: those that stay
+    for (int32_t p = 0; p < m->length; p++) readers[p] = m->use_start[p + 1] - m->use_start[p];
+    for (int32_t p = m->length - 1; p >= 0; p--) {
+        int32_t k = m->sequence[p];
+        if (readers[p] || !m->may[k] || m->death[p] == m->length) continue;
+        readers[p] = -1;
+        for (size_t e = m->source_start[p]; e < m->source_start[p + 1]; e++) readers[m->source[e]]--;
+    }
+    for (int32_t p = 0; p < m->length; p++)
+        if (readers[p] >= 0) m->sequence[n++] = m->sequence[p];
+    if (n == m->length) return;
+    m->length = n;
+    nti_remake_measure(m);
+}
+
+// Takes back what turned out not to be needed: a making goes where the one before it can live on below the target.
+static void nti_remake_merge(nti_remake *m) {
+    int32_t count = 0, *before = m->head, *gone = m->tail;
+    nti_round_begin(m);
+    m->cuts = 0;
+    for (int32_t p = 0; p < m->length; p++) {
+        const nti_making *a = &m->making[p];
+        before[p] = before[p] < 0 ? -1 : before[p], gone[p] = 0;
+        if (a->next >= 0) before[a->next] = p;
+    }
+    for (int32_t p = 0; p < m->length; p++) {
+        if (before[p] < 0) continue;
+        int32_t k = m->sequence[p], last = m->death[before[p]];
+        m->cut[count].work = k, m->cut[count].to = p;
+        m->price[count] = (double)m->r.bytes[k] * (p - last) / m->time[k];
+        nti_price_push(m, count++);
+    }
+    while (m->cuts) {
+        int32_t p = m->cut[nti_price_pop(m)].to, q = before[p];
+        int64_t bytes = (int64_t)m->r.bytes[m->sequence[p]];
+        while (gone[q]) q = before[q];
+        if (nti_tree_max(m, m->making[q].death, p) + bytes > m->target) continue;
+        nti_tree_add(m, m->making[q].death, p, bytes);
+        m->making[q].death = m->making[p].death, gone[p] = 1;
+    }
+    int32_t n = 0;
+    for (int32_t p = 0; p < m->length; p++)
+        if (!gone[p]) m->sequence[n++] = m->sequence[p];
+    if (n == m->length) return;
+    m->length = n;
+    nti_remake_clean(m);
+}
+
+static void nti_remake_save(const nti_remake *m, int32_t *to, int32_t *length) {
+    memcpy(to, m->sequence, (size_t)m->length * sizeof *to);
+    *length = m->length;
+}
+
+static void nti_remake_restore(nti_remake *m, const int32_t *from, int32_t length) {
+    memcpy(m->sequence, from, (size_t)length * sizeof *from);
+    m->length = length;
+    nti_remake_measure(m);
+}
+
+// Towards the target from where the sequence is: 1 if it was reached, and in any case the lowest peak on the way stays.
+static int nti_remake_point(nti_remake *m, int64_t target) {
+    int64_t least = m->peak;
+    m->target = target;
+    nti_remake_save(m, m->best, &m->best_length);
+    for (int round = 0; round < NTI_ROUNDS && m->peak > target && nti_round(m); round++) {
+        nti_remake_clean(m);
+        if (m->peak < least) least = m->peak, nti_remake_save(m, m->best, &m->best_length);
+    }
+    if (m->peak > target) { // not reached
+        nti_remake_restore(m, m->best, m->best_length);
+        return 0;
+    }
+    nti_remake_save(m, m->best, &m->best_length);
+    nti_remake_merge(m);
+    if (m->peak > target) nti_remake_restore(m, m->best, m->best_length);
+    return 1;
+}
+
+// The graph that runs a sequence: the makings of each instruction are values, read through the same views -----------------
+
+typedef struct nti_remade { // the copy while it is made
+    nti_graph *to;
+    const nti_remake *m;
+    int32_t *newest;        // of instruction k: the value of its newest making
+    int32_t *view;          // of a value of the old graph: itself as seen on its root's newest making
+} nti_remade;
+
+// Value x of the old graph as an operand now: itself, or on a newer making of its root.
+static int32_t nti_remade_operand(nti_remade *a, int32_t x) {
+    nti_graph *g = a->to;
+    int32_t root = g->value[x].root, k = g->value[x].place == NTI_IN_SCRATCH ? g->slot[root] : -1;
+    if (k < 0 || a->newest[k] == root) return x;
+    if (x == root) return a->newest[k];
+    if (a->view[x] >= 0 && g->value[a->view[x]].root == a->newest[k]) return a->view[x];
+    a->view[x] = g->count;
+    g->value[g->count] = g->value[x];
+    g->value[g->count].root = g->value[g->count].producer = a->newest[k], g->value[g->count].instruction = g->value[g->count].output = 0;
+    return g->count++;
+}
+
+static void nti_remade_instruction(nti_remade *a, int32_t k, int again) {
+    nti_graph *g = a->to;
+    int32_t i = a->m->g->work[k], first = g->value[i].first, count = g->value[i].inputs + g->value[i].accumulate;
+    if (again) {
+        int32_t c = g->count++;
+        g->value[c] = g->value[i];
+        g->value[c].root = g->value[c].producer = c, g->value[c].again = 1, g->value[c].output = 0;
+        g->value[c].first = g->operands, i = c;
+        g->operands += count;
+    }
+    for (int j = 0; j < count; j++) g->operand[g->value[i].first + j] = nti_remade_operand(a, a->m->g->operand[first + j]);
+    if (again) a->newest[k] = i;
+}
+
+// A graph and a schedule without buffers for the present sequence; 0: no memory.
+static int nti_remake_graph(const nti_remake *m, nti_graph *to, nti_schedule *s) {
+    const nti_graph *g = m->g;
+    size_t n = (size_t)m->length, more = 0, values, operands;
+    nti_remade a;
+    *to = *g;
+    for (int32_t p = 0; p < m->length; p++)
+        if (m->first[m->sequence[p]] != p) more++;
+    operands = (size_t)g->operands, values = (size_t)g->count + more + (size_t)g->targets;
+    for (int32_t p = 0; p < m->length; p++) {
+        const nti_value *v = g->work[m->sequence[p]] < 0 ? NULL : &g->value[g->work[m->sequence[p]]];
+        size_t count = v ? (size_t)v->inputs + v->accumulate : 0;
+        if (m->first[m->sequence[p]] != p) operands += count;
+        values += count; // a view for each operand at most
+    }
+    if (values > INT32_MAX / 2 || operands > INT32_MAX / 2) return 0;
+    const nti_want want[] = { { &to->value, values, sizeof *to->value },
+                              { &to->operand, operands, sizeof *to->operand },
+                              { &to->target, (size_t)g->targets, sizeof *to->target },
+                              { &to->slot, values, sizeof *to->slot },
+                              { &to->work, n, sizeof *to->work },
+                              { &s->order, n, sizeof *s->order },
+                              { &s->position, n, sizeof *s->position },
+                              { &s->number, n + 1, sizeof *s->number },
+                              { &a.newest, (size_t)g->works, sizeof *a.newest },
+                              { &a.view, (size_t)g->count, sizeof *a.view } };
+    if (!nti_graph_rooms(to, want, 10)) return 0;
+    memset(s->number, 0, (n + 1) * sizeof *s->number);
+    memcpy(to->value, g->value, (size_t)g->count * sizeof *to->value);
+    memcpy(to->operand, g->operand, (size_t)g->operands * sizeof *to->operand);
+    memcpy(to->target, g->target, (size_t)g->targets * sizeof *to->target);
+    memcpy(to->slot, g->slot, (size_t)g->count * sizeof *to->slot);
+    a.to = to, a.m = m, to->pre = to->pre_start = NULL, s->barrier = m->length;
+    for (int32_t i = 0; i < g->count; i++) a.view[i] = -1;
+    for (int32_t k = 0; k < g->works; k++) a.newest[k] = g->work[k];
+    for (int32_t p = 0; p < m->length; p++) {
+        int32_t k = m->sequence[p];
+        if (g->work[k] >= 0) nti_remade_instruction(&a, k, m->first[k] != p);
+        to->work[p] = g->work[k] < 0 ? -1 : a.newest[k];
+        s->order[p] = s->position[p] = p;
+        if (g->work[k] < 0) s->barrier = p;
+    }
+    for (int32_t i = 0; i < to->count; i++) to->value[i].output = 0;
+    for (int k = 0; k < g->outputs; k++) {
+        to->target[k] = nti_remade_operand(&a, g->target[k]);
+        to->value[to->target[k]].output = to->value[to->value[to->target[k]].root].output = 1;
+    }
+    for (int32_t i = 0; i < to->count; i++) to->slot[i] = -1;
+    to->works = m->length;
+    for (int32_t p = 0; p < m->length; p++)
+        if (to->work[p] >= 0) to->slot[to->work[p]] = p;
     return 1;
 }
 // >>programs
@@ -17285,7 +17935,7 @@ static nti_ref nti_ref_of(const nti_site *a, int32_t i) {
     const nti_value *v = &a->g->value[i];
     for (; v->place == NTI_IN_OUTER; a = a->around) {
         offset += (size_t)v->offset * nt_dtype_size((nt_dtype)v->dtype);
-        v = nti_around(a->g, &a->g->value[v->root]);
+        v = nti_outside(a->around->g, a->g, &a->g->value[v->root]);
     }
     nti_ref r = { 0, NULL, v->place };
     r.offset = offset + (size_t)v->offset * nt_dtype_size((nt_dtype)v->dtype);
@@ -17330,7 +17980,7 @@ static void nti_emit_instruction(nti_carve *c, const nti_site *a, nt_program *p,
     to->call.plan = v->plan, to->call.program = p;
     to->eval = v->made_copy ? nti_eval_copy : nti_eval_of(&to->call);
     to->name = row->flags & NTI_CHECKS ? name : row->name, to->op = v->op, to->effect = (uint8_t)(nti_is_effect(v) && v->place == NTI_IN_LEAF), to->in = refs;
-    to->flops = v->made_copy || (row->flags & NTI_CHEAP) ? 0 : row->cost ? row->cost(n) : (double)nti_count(v->rank, v->shape);
+    to->flops = nti_value_flops(g, g->work[work]);
     for (int k = 0; k < v->inputs; k++) refs[k] = nti_ref_of(a, g->operand[v->first + k]);
     to->out = nti_ref_of(a, g->work[work]);
     to->shared = a->base + nti_scratch_at(a->s, work);
@@ -17447,6 +18097,15 @@ static void nti_emit_constant(char *to, const nti_value *v) {
     else if (nti_value_bytes(v)) memcpy(to, n->storage, nti_value_bytes(v));
 }
 
+static void nti_report_costs(const nti_graph *g, const nti_schedule *s, nt_report_info *r) {
+    for (int32_t p = 0; p < g->works; p++) {
+        int32_t i = g->work[s->order[p]];
+        if (i < 0) continue;
+        r->time += nti_value_time(g, i);
+        if (g->value[i].again) r->recomputed_flops += nti_value_flops(g, i), r->recomputed++;
+    }
+}
+
 // Writes the program, or measures it when c->base is NULL; the two cannot drift apart.
 static nt_program *nti_emit(nti_carve *c, const nti_graph *g, const nti_schedule *s, size_t *constant_at) {
     int32_t leaves = 0;
@@ -17472,6 +18131,7 @@ static nt_program *nti_emit(nti_carve *c, const nti_graph *g, const nti_schedule
     nti_emit_graph(c, &site, p, list, 0, &report.flops);
     report.peak_instruction = s->number[s->peak_position];
     if (list) nti_emit_lives(g, s, list, works + 1);
+    nti_report_costs(g, s, &report);
     for (int k = 0; k < g->outputs; k++) {
         const nti_value *v = &g->value[g->target[k]];
         const char *name = nti_carve_string(c, v->node->pub.name);
@@ -17497,7 +18157,7 @@ static nt_program *nti_emit(nti_carve *c, const nti_graph *g, const nti_schedule
     p->tape = g->tape, p->instruction = list, p->output = output, p->leaf = leaf, p->constant = constant;
     p->instructions = works, p->outputs = g->outputs, p->leaves = leaves;
     report.peak = s->peak, report.lower_bound = s->bound, report.persistent = persistent + constants, report.program = c->used,
-    report.instructions = works;
+    report.instructions = works, report.floor = s->floor, report.time_ratio = s->fresh > 0 ? report.time / s->fresh : 1;
     p->report = report;
     return p;
 }
@@ -17509,6 +18169,8 @@ typedef struct nti_compile_job {
     nt_params outputs, effects;
     const nt_compile_desc *desc;
     uint64_t recorded;       // serial of the last node before compiling, which records maps with chunks again
+    nt_budget_point *points; // only the curve is wanted
+    int capacity, *count;
 } nti_compile_job;
 
 static int nti_needs_storage(const nti_node *n) { return n->op == NTI_OP_INPUT && !n->storage && !n->bound && nt_bytes(&n->pub); }
@@ -17536,29 +18198,49 @@ static nt_program *nti_compile_refused(nt_tape *t, nt_status status, const nti_c
     return NULL;
 }
 
-// Input storage, the program and its scratch, at the high end; all or nothing but for the storage of inputs.
-static nt_program *nti_compile_place(nti_graph *g, nti_schedule *s, const nti_compile_job *job, size_t *constant_at, size_t low_before) {
+typedef struct nti_made { // a plan with its addresses, and what it needs
+    nti_graph g;
+    nti_schedule s;
+    size_t *constant_at;
+    size_t program;          // bytes
+    size_t need;             // of both ends together, while the program is written and when it is done
+} nti_made;
+
+static size_t nti_made_scratch(const nti_made *a, const nt_compile_desc *d) {
+    size_t least = d->scratch_min < SIZE_MAX / 4 ? nti_round_up(d->scratch_min, NTI_ALIGN) : SIZE_MAX / 4;
+    return d->share_scratch ? 0 : least > a->s.peak ? least : a->s.peak ? a->s.peak : 1;
+}
+
+// Buffers, offsets and sizes of a graph in its order; 0: no memory for temporaries.
+static int nti_made_finish(nti_made *a, const nti_compile_job *job, size_t low_before) {
+    nti_graph *g = &a->g;
     nt_tape *t = g->tape;
-    const nt_compile_desc *d = job->desc;
+    if (!nti_pass_buffers(g, &a->s) || !nti_pass_offsets(g, &a->s)) return 0;
+    a->constant_at = (size_t *)nti_graph_room(g, (size_t)g->count, sizeof *a->constant_at);
+    if (!a->constant_at) return 0;
     nti_carve measure = { NULL, 0 };
-    nti_emit(&measure, g, s, constant_at);
-    nt_program *owner = d->share_scratch ? d->share_scratch->owner : NULL;
-    size_t least = d->scratch_min < SIZE_MAX / 4 ? nti_round_up(d->scratch_min, NTI_ALIGN) : SIZE_MAX / 4,
-           scratch = least > s->peak ? least : s->peak;
-    size_t high = nti_high_after(t->high.used, measure.used), with_program = high;
+    nti_emit(&measure, g, &a->s, a->constant_at);
+    a->program = measure.used;
+    size_t high = nti_high_after(t->high.used, a->program);
+    a->need = t->low.used + high;
     for (int32_t i = 0; i < g->count; i++)
-        if (g->value[i].uses && g->value[i].place == NTI_IN_LEAF && nti_needs_storage(g->value[i].node))
+        if (g->value[i].uses && g->value[i].place == NTI_IN_LEAF && g->value[i].root == i && nti_needs_storage(g->value[i].node))
             high = nti_high_after(high, nt_bytes(&g->value[i].node->pub));
-    if (!owner) high = nti_high_after(high, scratch ? scratch : 1);
-    size_t need = t->peak;
-    if (t->low.used + with_program > need) need = t->low.used + with_program;
-    if (low_before + high > need) need = low_before + high;
+    if (!job->desc->share_scratch) high = nti_high_after(high, nti_made_scratch(a, job->desc));
+    if (low_before + high > a->need) a->need = low_before + high;
+    return 1;
+}
+
+// Input storage, the program and its scratch, at the high end; all or nothing but for the storage of inputs.
+static nt_program *nti_compile_place(nti_made *a, const nti_compile_job *job, size_t low_before) {
+    nt_tape *t = a->g.tape;
+    nt_program *owner = job->desc->share_scratch ? job->desc->share_scratch->owner : NULL, *p = NULL;
+    size_t scratch = nti_made_scratch(a, job->desc), need = a->need > t->peak ? a->need : t->peak;
     uint64_t serial = t->serial;
-    char *memory = (char *)nti_high(t, NTI_PROGRAM, NTI_FOR_PROGRAM, measure.used);
-    nt_program *p = NULL;
+    char *memory = (char *)nti_high(t, NTI_PROGRAM, NTI_FOR_PROGRAM, a->program);
     if (memory) {
         nti_carve write = { memory, 0 };
-        p = nti_emit(&write, g, s, constant_at);
+        p = nti_emit(&write, &a->g, &a->s, a->constant_at);
         p->serial = nti_object_of(memory)->serial;
     }
     nt_report_info report;
@@ -17575,14 +18257,13 @@ static nt_program *nti_compile_place(nti_graph *g, nti_schedule *s, const nti_co
         n->storage_serial = t->serial, ok = n->storage != NULL;
     }
     if (ok && !owner) {
-        p->scratch = (char *)nti_high(t, NTI_SCRATCH, NTI_FOR_SCRATCH, scratch ? scratch : 1);
+        p->scratch = (char *)nti_high(t, NTI_SCRATCH, NTI_FOR_SCRATCH, scratch);
         p->scratch_serial = t->serial, p->scratch_bytes = scratch, ok = p->scratch != NULL;
     }
     if (ok) {
         p->owner = owner ? owner : p;
         if (owner) p->scratch_bytes = owner->scratch_bytes, p->scratch_serial = owner->scratch_serial;
-        p->report.total = p->report.total_least = nti_total(t->peak);
-        p->cancel = d->cancel;
+        p->cancel = job->desc->cancel;
         return p;
     }
     nti_compile_refused(t, NT_ERROR_MEMORY, job, "of tape in all", nti_total(need), t->base ? t->desc.memory_size : 0, p ? &report : NULL);
@@ -17594,31 +18275,194 @@ static int nti_compile_passes(nti_graph *g, nti_schedule *s, const nti_compile_j
     return nti_plan_graph(g, s, &job->outputs, &job->effects);
 }
 
+// The curve -----------------------------------------------------------------------------------------------------------------
+
+typedef struct nti_curve {
+    nti_remake m;
+    int64_t target;
+    int points;
+} nti_curve;
+
+static int nti_curve_begin(nti_curve *c, nti_graph *g, const nti_schedule *s) {
+    if (!nti_remake_prepare(g, s, &c->m)) return 0;
+    nti_remake_measure(&c->m);
+    c->target = c->m.peak, c->points = 1;
+    return 1;
+}
+
+static void nti_curve_again(nti_curve *c, const nti_schedule *s) { // from point 0
+    nti_remake_restore(&c->m, s->order, c->m.works);
+    c->target = c->m.peak, c->points = 1;
+}
+
+// The next point with a lower bound; 0 when nothing more can be dropped.
+static int nti_curve_next(nti_curve *c) {
+    int64_t before = c->m.peak;
+    for (int failed = 0; failed < 2 && c->points < NTI_POINTS && before > (int64_t)c->m.r.least;) {
+        c->target = (int64_t)((double)c->target * NTI_POINT_STEP);
+        if (c->target >= before) continue;
+        failed += !nti_remake_point(&c->m, c->target);
+        if (c->m.peak < before) { c->points++; return 1; }
+    }
+    return 0;
+}
+
+// The plan of the curve's present point. What it takes lies above `low`, to be rewound.
+static int nti_curve_made(const nti_curve *c, const nti_made *zero, nti_made *a, const nti_compile_job *job, size_t low_before) {
+    a->s = zero->s;
+    return nti_remake_graph(&c->m, &a->g, &a->s) && nti_made_finish(a, job, low_before);
+}
+
+typedef struct nti_search { // the points, as they go by
+    size_t scratch, array;   // what must suffice
+    size_t least, least_need; // of all points that were looked at
+    int found;
+    double time;             // of the fastest that fits; it lies in the curve's `chosen`
+} nti_search;
+
+static int nti_fits(const nti_search *f, const nti_made *a) { return a->s.peak <= f->scratch && a->need <= f->array; }
+
+static void nti_search_see(nti_search *f, const nti_made *a) {
+    if (a->s.peak < f->least) f->least = a->s.peak;
+    if (a->s.peak <= f->scratch && a->need < f->least_need) f->least_need = a->need;
+}
+
+// Goes through the points whose bound does not exceed `most` bytes. 0: no memory for temporaries.
+static int nti_search_curve(nti_search *f, nti_curve *c, nti_made *zero, const nti_compile_job *job, size_t low_before, size_t most) {
+    nt_tape *t = zero->g.tape;
+    while (nti_curve_next(c)) {
+        if ((size_t)c->m.peak > most) continue;
+        nti_made a;
+        size_t low = t->low.used;
+        if (!nti_curve_made(c, zero, &a, job, low_before)) return 0;
+        nti_search_see(f, &a);
+        if (nti_fits(f, &a) && (!f->found || c->m.total <= f->time))
+            f->found = 1, f->time = c->m.total, nti_remake_save(&c->m, c->m.chosen, &c->m.chosen_length);
+        nti_end_rewind(t, &t->low, low);
+    }
+    return 1;
+}
+
+// A budget that no plan keeps: the error names the least that one does.
+static nt_program *nti_compile_over(nti_made *a, const nti_search *f, const nti_compile_job *job) {
+    const nt_compile_desc *d = job->desc;
+    nti_carve c = { NULL, 0 }, measure = { NULL, 0 };
+    nt_report_info r;
+    memset(&r, 0, sizeof r);
+    nti_emit_report(&measure, &a->g, &a->s, &r);
+    c.base = (char *)nti_graph_room(&a->g, measure.used + 1, 1);
+    if (c.base) nti_emit_report(&c, &a->g, &a->s, &r); // names and values for the message only
+    if (d->budget && f->least > d->budget) {
+        char what[160];
+        nti_text o = { what, sizeof what, 0, 0 };
+        nti_format(&o, "of scratch, the least that recomputation reaches (%zu without it; the largest operation alone takes %zu)", a->s.peak, a->s.floor);
+        return nti_compile_refused(a->g.tape, NT_ERROR_BUDGET, job, what, f->least, d->budget, &r);
+    }
+    return nti_compile_refused(a->g.tape, NT_ERROR_BUDGET, job,
+                               "of scratch, more than the program has whose scratch it shares (compile the larger first, or give that one "
+                               ".scratch_min)",
+                               f->least, d->share_scratch->owner->scratch_bytes, NULL);
+}
+
+// Point 0 does not fit: the fastest that does, or an error.
+static nt_program *nti_compile_smaller(nti_search *f, nti_made *zero, const nti_compile_job *job, size_t low_before) {
+    nt_tape *t = zero->g.tape;
+    nti_curve c;
+    nti_made a;
+    size_t zero_need = zero->need;
+    if (!nti_curve_begin(&c, &zero->g, &zero->s) || !nti_search_curve(f, &c, zero, job, low_before, f->scratch)) {
+        t->wanted = t->wanted > zero_need ? zero_need : t->wanted; // point 0 would do with that
+        nti_out_of_memory(t, job->name);
+        return NULL;
+    }
+    if (f->found) {
+        nti_remake_restore(&c.m, c.m.chosen, c.m.chosen_length);
+        if (nti_curve_made(&c, zero, &a, job, low_before)) return nti_compile_place(&a, job, low_before);
+        nti_out_of_memory(t, job->name);
+        return NULL;
+    }
+    if (f->least_need == SIZE_MAX) { // no plan keeps the budget: once more for the least of all
+        nti_curve_again(&c, &zero->s);
+        if (!nti_search_curve(f, &c, zero, job, low_before, SIZE_MAX)) { nti_out_of_memory(t, job->name); return NULL; }
+        return nti_compile_over(zero, f, job);
+    }
+    size_t need = f->least_need > t->peak ? f->least_need : t->peak;
+    if (zero->s.peak <= f->scratch && zero_need < need) need = zero_need; // the search for a smaller plan would take more
+    return nti_compile_refused(t, NT_ERROR_MEMORY, job, "of tape in all", nti_total(need), t->desc.memory_size, NULL);
+}
+
+// What both ends must hold at least for this call: less than what point 0 needs if a smaller plan would do. The search for
+// it is not counted: where there is no room for it, point 0 is what fits or nothing.
+static size_t nti_compile_least(nti_search *f, nti_made *zero, const nti_compile_job *job, size_t low_before) {
+    nt_tape *t = zero->g.tape;
+    size_t peak = t->peak, least = t->least, wanted = t->wanted, low = t->low.used, need = zero->need > peak ? zero->need : peak;
+    nti_curve c;
+    if (zero->g.works > NTI_LEAST_WORKS || zero->need <= peak) return need;
+    f->least_need = SIZE_MAX;
+    if (nti_curve_begin(&c, &zero->g, &zero->s) && nti_search_curve(f, &c, zero, job, low_before, f->scratch)) {
+        size_t small = f->least_need > t->peak ? f->least_need : t->peak;
+        need = small < need ? small : need;
+    }
+    nti_end_rewind(t, &t->low, low);
+    t->peak = peak, t->least = least, t->wanted = wanted, zero->g.full = 0;
+    return need;
+}
+
+// Point 0, and of the others those that no other beats in bytes and time, fastest first.
+static int nti_curve_list(nti_made *zero, const nti_compile_job *job, size_t low_before) {
+    nt_tape *t = zero->g.tape;
+    nti_curve c;
+    nt_budget_point *list = (nt_budget_point *)nti_graph_room(&zero->g, NTI_POINTS, sizeof *list);
+    if (!list || !nti_curve_begin(&c, &zero->g, &zero->s)) return 0;
+    int count = 0;
+    do {
+        nti_made a;
+        nt_budget_point x;
+        size_t low = t->low.used;
+        if (!nti_curve_made(&c, zero, &a, job, low_before)) return 0;
+        memset(&x, 0, sizeof x);
+        x.bytes = a.s.peak, x.time_ratio = c.m.total / zero->s.fresh;
+        for (int32_t k = 0; k < a.g.works; k++) {
+            if (a.g.work[k] < 0) continue;
+            double flops = nti_value_flops(&a.g, a.g.work[k]);
+            x.flops += flops, x.recomputed_flops += a.g.value[a.g.work[k]].again ? flops : 0;
+        }
+        nti_end_rewind(t, &t->low, low);
+        if (x.time_ratio < 1 + 1e-9) x.time_ratio = 1; // sums in another order
+        while (count > 1 && list[count - 1].bytes >= x.bytes && list[count - 1].time_ratio >= x.time_ratio) count--;
+        int beaten = 0;
+        for (int k = 0; k < count; k++) beaten |= list[k].bytes <= x.bytes; // none of them is slower
+        if (!beaten) list[count++] = x;
+    } while (nti_curve_next(&c));
+    for (int k = 0; job->points && k < count && k < job->capacity; k++) job->points[k] = list[k];
+    *job->count = count;
+    return 1;
+}
+
 static nt_program *nti_compile_plain(nt_tape *t, const nti_compile_job *job, size_t low_before) {
-    nti_graph g;
-    nti_schedule s;
-    memset(&g, 0, sizeof g), memset(&s, 0, sizeof s);
-    g.tape = t;
+    nti_made zero;
+    nti_search f;
+    memset(&zero, 0, sizeof zero), memset(&f, 0, sizeof f);
+    zero.g.tape = t;
+    size_t before = t->least;
     const nt_compile_desc *d = job->desc;
     nt_program *p = NULL;
-    int ok = nti_compile_passes(&g, &s, job);
-    size_t *constant_at = ok ? (size_t *)nti_graph_room(&g, (size_t)g.count, sizeof *constant_at) : NULL;
-    t->temporary = t->low.used - low_before;
-    if (!constant_at) nti_out_of_memory(t, job->name);
-    else if (d->budget && s.peak > d->budget) {
-        nti_carve c = { NULL, 0 }, measure = { NULL, 0 };
-        nt_report_info r;
-        memset(&r, 0, sizeof r);
-        nti_emit_report(&measure, &g, &s, &r);
-        c.base = (char *)nti_graph_room(&g, measure.used + 1, 1);
-        if (c.base) nti_emit_report(&c, &g, &s, &r); // names and values for the message only
-        nti_compile_refused(t, NT_ERROR_BUDGET, job, "of scratch, the least that this plan takes", s.peak, d->budget, &r);
-    } else if (d->share_scratch && s.peak > d->share_scratch->owner->scratch_bytes) {
-        nti_compile_refused(
-            t, NT_ERROR_BUDGET, job,
-            "of scratch, more than the program has whose scratch it shares (compile the larger first, or give that one .scratch_min)",
-            s.peak, d->share_scratch->owner->scratch_bytes, NULL);
-    } else p = nti_compile_place(&g, &s, job, constant_at, low_before);
+    int ok = nti_compile_passes(&zero.g, &zero.s, job) && nti_pass_time(&zero.g, &zero.s) && nti_made_finish(&zero, job, low_before);
+    f.scratch = d->budget ? d->budget : SIZE_MAX, f.array = t->base ? t->capacity : SIZE_MAX, f.least = f.least_need = SIZE_MAX;
+    if (d->share_scratch && d->share_scratch->owner->scratch_bytes < f.scratch) f.scratch = d->share_scratch->owner->scratch_bytes;
+    if (ok) nti_search_see(&f, &zero);
+    if (!ok || (job->count && !nti_curve_list(&zero, job, low_before))) nti_out_of_memory(t, job->name);
+    else if (job->count) p = NULL;
+    else if (nti_fits(&f, &zero)) {
+        size_t least = nti_compile_least(&f, &zero, job, low_before);
+        p = nti_compile_place(&zero, job, low_before);
+        if (p) t->least = least > before ? least : before;
+    } else {
+        p = nti_compile_smaller(&f, &zero, job, low_before);
+        size_t high = p ? t->peak : 0, least = f.least_need > high ? f.least_need : high;
+        if (p && f.least_need < SIZE_MAX) t->least = least > before ? least : before;
+    }
+    if (p) p->report.total = nti_total(t->peak), p->report.total_least = nti_total(t->least);
     t->temporary = 0;
     return p;
 }
@@ -17684,11 +18528,24 @@ NT_API nt_program *nt_compile_many(nt_tape *t, nt_params outputs, const nt_compi
     nti_compile_job job;
     memset(&none, 0, sizeof none);
     if (!t || t->sticky || outputs.count < 0) return NULL;
+    memset(&job, 0, sizeof job);
     job.name = "nt_compile", job.desc = desc ? desc : &none, job.outputs = outputs, job.effects = job.desc->assigns;
     if (!nti_compile_valid(t, job.name, outputs, "output") || !nti_assigns_valid(t, job.name, job.effects) ||
         !nti_share_valid(t, job.name, job.desc))
         return NULL;
     return nti_compile(t, &job);
+}
+
+NT_API int nt_budget_curve(nt_tape *t, nt_params outputs, const nt_compile_desc *desc, nt_budget_point *points, int capacity) {
+    nt_compile_desc none;
+    nti_compile_job job;
+    int count = 0;
+    memset(&none, 0, sizeof none), memset(&job, 0, sizeof job);
+    if (!t || t->sticky || outputs.count < 0) return 0;
+    job.name = "nt_budget_curve", job.desc = desc ? desc : &none, job.outputs = outputs, job.effects = job.desc->assigns;
+    job.points = points, job.capacity = capacity, job.count = &count;
+    if (nti_compile_valid(t, job.name, outputs, "output") && nti_assigns_valid(t, job.name, job.effects)) nti_compile(t, &job);
+    return count;
 }
 
 NT_API nt_program *nt_compile(nt_tensor *y, const nt_compile_desc *desc) {
@@ -19841,6 +20698,8 @@ typedef struct nti_recipe { // what a step is made of, while it is compiled
     nt_params params, gradients;
     nt_params effects;           // of the micro-batch
     nt_params updates;           // of the update, where it is a program of its own
+    nt_budget_point *points;     // only the curve is wanted
+    int capacity, *count;
 } nti_recipe;
 
 static nt_tensor *nti_check_finite(nt_tensor *x, double limit) { return nti_record_numbers(NTI_OP_CHECK_FINITE, x, &limit, 1); }
@@ -19914,6 +20773,8 @@ static nt_program *nti_compile_recipe(nti_recipe *r, const nt_compile_desc *desc
     if (r->loss) outputs[n++] = r->loss;
     if (r->weight) outputs[n++] = r->weight;
     if (!nti_record_effects(r)) return NULL;
+    memset(&job, 0, sizeof job);
+    job.points = r->points, job.capacity = r->capacity, job.count = r->count;
     job.name = r->name, job.desc = desc, job.outputs = nti_list(outputs, n), job.effects = r->effects;
     if (r->weight && !(outputs[n - 1] = nti_check_finite(r->weight, HUGE_VAL))) return NULL; // a skip condition may ride on it
     nti_step *s = nti_step_new(r);
@@ -19930,7 +20791,7 @@ static nt_program *nti_compile_recipe(nti_recipe *r, const nt_compile_desc *desc
     s->update->step = s;
     for (int k = 0; k < r->params.count; k++)
         p->report.gradient += (size_t)nt_size(r->params.items[k]) * nt_dtype_size(nti_compute_dtype(r->params.items[k]->dtype));
-    p->report.total = p->report.total_least = nti_total(t->peak);
+    p->report.total = nti_total(t->peak), p->report.total_least = nti_total(t->least);
     return p;
 }
 
@@ -20013,17 +20874,19 @@ static int nti_record_gradients(nti_recipe *r) { // with the weight as the loss'
     return !r->loss->tape->sticky;
 }
 
-NT_API nt_program *nt_compile_step(nt_tensor *loss, nt_optimizer *optimizer, const nt_compile_desc *desc) {
+static nt_program *nti_compile_step(nt_tensor *loss, nt_optimizer *optimizer, const nt_compile_desc *desc, nt_budget_point *points,
+                                    int capacity, int *count) {
     nt_compile_desc none;
     nti_recipe r;
     memset(&r, 0, sizeof r), memset(&none, 0, sizeof none);
     if (!loss || !optimizer || !nti_alive(loss)) return NULL;
     if (!desc) desc = &none;
     nt_tape *t = loss->tape;
-    r.name = "nt_compile_step", r.optimizer = optimizer, r.loss = loss;
-    if (optimizer->tape != t) { nti_fail(t, NT_ERROR_ARGUMENT, "nt_compile_step: loss and optimizer belong to two tapes"); return NULL; }
+    r.name = count ? "nt_budget_curve_step" : "nt_compile_step", r.optimizer = optimizer, r.loss = loss;
+    r.points = points, r.capacity = capacity, r.count = count;
+    if (optimizer->tape != t) { nti_fail(t, NT_ERROR_ARGUMENT, "%s: loss and optimizer belong to two tapes", r.name); return NULL; }
     if (!nti_is_float(loss->dtype) || nt_size(loss) != 1) {
-        nti_fail(t, NT_ERROR_SHAPE, "nt_compile_step: the loss %v is not one floating number; take nt_mean of it", loss);
+        nti_fail(t, NT_ERROR_SHAPE, "%s: the loss %v is not one floating number; take nt_mean of it", r.name, loss);
         return NULL;
     }
     if (!nti_weight_valid(&r, desc->weight, loss->dtype) || !nti_no_assigns(&r, desc) || !nti_share_valid(t, r.name, desc)) return NULL;
@@ -20035,7 +20898,7 @@ NT_API nt_program *nt_compile_step(nt_tensor *loss, nt_optimizer *optimizer, con
     else if (!r.params.count)
         nti_fail(
             t, NT_ERROR_ARGUMENT,
-            "nt_compile_step: the loss reaches no variable that could be trained; apply a layer that nt_init has filled, or name .params");
+            "%s: the loss reaches no variable that could be trained; apply a layer that nt_init has filled, or name .params", r.name);
     else if (nti_step_valid(&r) && nti_counters_of(optimizer)) {
         r.weight = desc->weight ? desc->weight : optimizer->multi.k ? nt_full_like(loss, 1) : NULL;
         if (nti_record_gradients(&r)) {
@@ -20049,6 +20912,17 @@ NT_API nt_program *nt_compile_step(nt_tensor *loss, nt_optimizer *optimizer, con
         if (p) nti_report_unreached(p, &r, reached);
     }
     return nti_step_finish(t, p, mark);
+}
+
+NT_API nt_program *nt_compile_step(nt_tensor *loss, nt_optimizer *optimizer, const nt_compile_desc *desc) {
+    return nti_compile_step(loss, optimizer, desc, NULL, 0, NULL);
+}
+
+NT_API int nt_budget_curve_step(nt_tensor *loss, nt_optimizer *optimizer, const nt_compile_desc *desc, nt_budget_point *points,
+                                int capacity) {
+    int count = 0;
+    nti_compile_step(loss, optimizer, desc, points, capacity, &count);
+    return count;
 }
 
 NT_API nt_program *nt_compile_update(nt_optimizer *optimizer, nt_params params, nt_params gradients, const nt_compile_desc *desc) {

@@ -622,4 +622,41 @@ TAP_UNUSED static void graph_make(graph *g, nt_tape *t, uint64_t seed, int steps
     for (int k = 0; k < steps && !nt_error(t); k++) graph_step(g);
     if (!nt_error(t)) graph_targets(g);
 }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What can be said against a schedule
+// ---------------------------------------------------------------------------------------------------------------------
+// Two buffers alive at once that share bytes, or one beyond the peak, or a wrong address: a text, else NULL.
+TAP_UNUSED static const char *schedule_wrong(const nti_graph *g, const nti_schedule *s) {
+    for (int32_t a = 0; a < s->buffers; a++) {
+        const nti_buffer *x = &s->buffer[a];
+        if (x->offset % NTI_ALIGN || x->bytes % NTI_ALIGN) return "an offset is not aligned";
+        if (x->offset + x->bytes > s->peak) return "a buffer lies beyond the peak";
+        for (int32_t b = 0; b < a; b++) {
+            const nti_buffer *y = &s->buffer[b];
+            if (x->bytes && y->bytes && x->birth <= y->death && y->birth <= x->death && x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes) return "two buffers alive at once overlap";
+        }
+    }
+    // from the instructions alone: an operand's buffer holds that operand from its making to its last use
+    int32_t *holds = (int32_t *)malloc((size_t)(s->buffers + 1) * sizeof *holds);
+    const char *wrong = NULL;
+    for (int32_t b = 0; b < s->buffers; b++) holds[b] = -1;
+    for (int32_t at = 0; at < g->works && !wrong; at++) {
+        if (g->work[s->order[at]] < 0) continue;
+        const nti_value *v = &g->value[g->work[s->order[at]]];
+        for (int j = 0; j < v->inputs; j++) {
+            const nti_value *x = &g->value[g->operand[v->first + j]];
+            if (x->place != NTI_IN_SCRATCH) continue;
+            if (holds[s->buffer_of[x->root]] != x->root) wrong = "an operand's buffer holds something else";
+            if (s->buffer[s->buffer_of[x->root]].birth > at || s->buffer[s->buffer_of[x->root]].death < at) wrong = "an operand is read outside its buffer's life";
+        }
+        if (v->place == NTI_IN_SCRATCH && s->buffer_of[g->work[s->order[at]]] >= 0) holds[s->buffer_of[g->work[s->order[at]]]] = g->work[s->order[at]];
+    }
+    for (int k = 0; k < g->outputs && !wrong; k++) {
+        const nti_value *v = &g->value[g->target[k]];
+        if (v->place == NTI_IN_SCRATCH && holds[s->buffer_of[v->root]] != v->root) wrong = "an output is overwritten";
+    }
+    free(holds);
+    return wrong;
+}
 #endif

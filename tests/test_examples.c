@@ -181,10 +181,11 @@ static void check_sizes(const example *e, const outcome *ample) {
     int good = 1;
     long sizes = 0;
     for (size_t size = nt_tape_size_min(); size < least && good; size += e->size_step, sizes++) {
-        good = run_in_array(e, size, 0, &o) && o.failed && o.error[0];
+        // where a program recomputes because the array is small, it may leave enough for the next one
+        good = run_in_array(e, size, 0, &o) && (o.failed ? o.error[0] != 0 : o.bits == ample->bits);
         if (!good) tap_note("%zu bytes: failed %d: %s", size, o.failed, o.error);
     }
-    tap_ok(good && sizes > 0, "%s: %ld array sizes below %zu bytes give an error", e->name, sizes, least);
+    tap_ok(good && sizes > 0, "%s: %ld array sizes below %zu bytes give an error, or the same bits by recomputation", e->name, sizes, least);
     good = 1;
     for (size_t size = least; size < total && good; size += e->size_step) {
         good = run_in_array(e, size, 0, &o) && !o.failed && o.bits == ample->bits;
