@@ -785,8 +785,8 @@ typedef struct nt_report_info {
     size_t total, total_least;    // the array that this and all earlier calls need; total_least: with the smallest plan of this program
     size_t floor;                 // what the largest single operation needs: no plan takes less
     double flops, recomputed_flops; // of a run; what of them repeats for the sake of memory
-    int recomputed;               // instructions that repeat
-    double time, time_ratio;      // estimated seconds on a nominal core, from operations and bytes; over those of the plan without a budget
+    int recomputed;                 // instructions that repeat
+    double time, time_ratio; // estimated seconds on a nominal core, from operations and bytes; over those of the plan without a budget
     int instructions, peak_instruction;
     int value_count;              // values alive at the peak, largest first
     const nt_report_value *values;
@@ -800,11 +800,12 @@ NT_API nt_report_info nt_report(const nt_program *program);
 // are the points of one curve, the first of them the plan without a budget; compiling takes the fastest that fits. Both calls give the
 // number of points (0 on an error) and write the first `capacity` of them, fastest first; nothing is made. desc as for compiling; its .budget is not looked at.
 typedef struct nt_budget_point {
-    size_t bytes;                 // of scratch, exact: compile with this budget to get this point
+    size_t bytes;                               // of scratch, exact: compile with this budget to get this point
     double flops, recomputed_flops, time_ratio; // as in nt_report_info
 } nt_budget_point;
 NT_API int nt_budget_curve(nt_tape *t, nt_params outputs, const nt_compile_desc *desc, nt_budget_point *points, int capacity);
-NT_API int nt_budget_curve_step(nt_tensor *loss, nt_optimizer *optimizer, const nt_compile_desc *desc, nt_budget_point *points, int capacity);
+NT_API int nt_budget_curve_step(nt_tensor *loss, nt_optimizer *optimizer, const nt_compile_desc *desc, nt_budget_point *points,
+                                int capacity);
 // The report as text into buffer (always terminated when size > 0); returns the length that it wants, as snprintf.
 NT_API size_t nt_report_text(const nt_program *program, char *buffer, size_t size);
 // The same with the plan as a picture (an SVG of 1200 by 800): instructions go across, addresses up, every value is a box from the
@@ -1740,11 +1741,11 @@ NT_API const char *nt_status_name(nt_status status) {
 // ---------------------------------------------------------------------------------------------------------------------
 // How operations append nodes: the row of an operation, and the one function that every operation goes through.
 // ---------------------------------------------------------------------------------------------------------------------
-enum { // flags of a row
-    NTI_LEAF_ROW = 1,     // has storage or data of its own
-    NTI_VIEW = 2,         // output may be the input seen through other strides
-    NTI_STRIDED = 4,      // reads operands through any strides; the others get row-major copies
-    NTI_IN_PLACE = 8,     // output may take the place of an operand of the same bytes and layout
+enum {                       // flags of a row
+    NTI_LEAF_ROW = 1,        // has storage or data of its own
+    NTI_VIEW = 2,            // output may be the input seen through other strides
+    NTI_STRIDED = 4,         // reads operands through any strides; the others get row-major copies
+    NTI_IN_PLACE = 8,        // output may take the place of an operand of the same bytes and layout
     NTI_IN_PLACE_FIRST = 16, // of operand 0 only
     NTI_JOINT = 32,       // linear in the operands of `linear` taken together; without it, in each of them alone
     NTI_NO_GRADIENT = 64, // piecewise constant: its derivative is zero
@@ -9728,11 +9729,11 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
       nti_vmap_norm, nti_decompose_norm, nti_sample_norm) \
     X(NORM_GRAD, "normalize derivative", -1, 0, 4, -1, -2, 2, nti_infer_norm, NULL, nti_plan_norm_grad, nti_eval_norm_grad, nti_cost_norm, NULL, \
       nti_jvp_partly, nti_vjp_norm_grad, nti_vmap_norm, nti_decompose_norm_grad, nti_sample_norm) \
-    X(ATTENTION, "nt_attention", -1, NTI_STRIDED, 0, -1, -2, 2, nti_infer_attention, NULL, nti_plan_attention, nti_eval_attention, nti_cost_attention, \
+    X(ATTENTION, "nt_attention", -1, NTI_PRODUCT | NTI_STRIDED, 0, -1, -2, 2, nti_infer_attention, NULL, nti_plan_attention, nti_eval_attention, nti_cost_attention, \
       NULL, nti_jvp_attention, nti_vjp_attention, nti_vmap_attention, nti_decompose_attention, nti_sample_attention) \
-    X(ATTENTION_GRAD, "nt_attention derivative", -1, NTI_STRIDED, 8, -1, -2, 2, nti_infer_attention_grad, NULL, nti_plan_attention, nti_eval_attention, \
+    X(ATTENTION_GRAD, "nt_attention derivative", -1, NTI_PRODUCT | NTI_STRIDED, 8, -1, -2, 2, nti_infer_attention_grad, NULL, nti_plan_attention, nti_eval_attention, \
       nti_cost_attention, NULL, nti_jvp_partly, nti_vjp_attention_grad, nti_vmap_attention, nti_decompose_attention_grad, nti_sample_attention) \
-    X(ATTENTION_JVP, "nt_attention derivative", -1, NTI_STRIDED | NTI_JOINT, 0x38, -1, -2, 2, nti_infer_attention, NULL, nti_plan_attention, nti_eval_attention, \
+    X(ATTENTION_JVP, "nt_attention derivative", -1, NTI_PRODUCT | NTI_STRIDED | NTI_JOINT, 0x38, -1, -2, 2, nti_infer_attention, NULL, nti_plan_attention, nti_eval_attention, \
       nti_cost_attention, NULL, nti_jvp_attention_jvp, nti_vjp_attention_jvp, nti_vmap_attention, nti_decompose_attention_jvp, nti_sample_attention) \
     NTI_LINEAR_ROWS(X) \
     X(KEY, "nt_key_tensor", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_key, NULL, nti_plan_single, nti_eval_key, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_key) \
@@ -16565,8 +16566,8 @@ typedef struct nti_schedule {
     int32_t *scratch_of;          // of each instruction: its scratch, or -1
     int32_t *holder;              // the value in each buffer at the peak, or -1
     size_t bound, peak;
-    size_t floor;                 // what the largest instruction needs
-    double fresh;                 // estimated time of the plan without a budget
+    size_t floor;                   // what the largest instruction needs
+    double fresh;                   // estimated time of the plan without a budget
     int32_t peak_position, barrier; // positions; of the barrier: where there is one
 } nti_schedule;
 
@@ -16653,9 +16654,14 @@ static int nti_order_prepare(nti_graph *g, nti_order_room *r) {
     r->g = g, r->least = 0;
     size_t operands = (size_t)g->operands;
     int32_t *start, *seen;
-    const nti_want want[] = { { &start, 3 * (n + 1), sizeof *start }, { &seen, n, sizeof *seen }, { &r->bytes, n, sizeof *r->bytes },
-                              { &r->transient, n, sizeof *r->transient }, { &r->pinned, n, 1 }, { &r->in_place, operands, 1 },
-                              { &r->use, operands, sizeof *r->use }, { &r->source, operands, sizeof *r->source },
+    const nti_want want[] = { { &start, 3 * (n + 1), sizeof *start },
+                              { &seen, n, sizeof *seen },
+                              { &r->bytes, n, sizeof *r->bytes },
+                              { &r->transient, n, sizeof *r->transient },
+                              { &r->pinned, n, 1 },
+                              { &r->in_place, operands, 1 },
+                              { &r->use, operands, sizeof *r->use },
+                              { &r->source, operands, sizeof *r->source },
                               { &r->next, g->pre_start ? (size_t)g->pre_start[n] : 0, sizeof *r->next } };
     if (!nti_graph_rooms(g, want, 9)) return 0;
     r->use_start = start, r->source_start = start + n + 1, r->next_start = start + 2 * (n + 1);
@@ -17206,7 +17212,8 @@ static int nti_plan_body(nti_graph *g, int32_t i) {
     loop->schedule = (nti_schedule *)nti_graph_room(g, 1, sizeof *loop->schedule);
     if (!loop->schedule) return 0;
     memset(loop->schedule, 0, sizeof *loop->schedule);
-    if (!nti_plan_graph(body, loop->schedule, NULL, NULL) || !nti_pass_buffers(body, loop->schedule) || !nti_pass_offsets(body, loop->schedule)) {
+    if (!nti_plan_graph(body, loop->schedule, NULL, NULL) || !nti_pass_buffers(body, loop->schedule) ||
+        !nti_pass_offsets(body, loop->schedule)) {
         g->full = 1;
         return 0;
     }
@@ -17224,17 +17231,17 @@ static int nti_plan_body(nti_graph *g, int32_t i) {
 // each. Effects and checks never come again, nothing does after a variable that it reads was overwritten. Same instruction,
 // same operands, same bits. Sees the graph and the order only; the curve and the choice are in >>programs.
 // ---------------------------------------------------------------------------------------------------------------------
-#define NTI_CLOSURE 96            // instructions that come again for one value, at most
-#define NTI_ROUNDS 12             // of one point of the curve, at most
-#define NTI_POINT_STEP 0.93       // the targets of two points
+#define NTI_CLOSURE 96      // instructions that come again for one value, at most
+#define NTI_ROUNDS 12       // of one point of the curve, at most
+#define NTI_POINT_STEP 0.93 // the targets of two points
 #define NTI_POINTS 64
-#define NTI_LEAST_WORKS 1000     // the smallest plan is always sought for programs of up to so many instructions
+#define NTI_LEAST_WORKS 1000 // the smallest plan is always sought for programs of up to so many instructions
 
 // The static cost model, of a nominal core. Only ratios matter: it ranks what to repeat and estimates the slow-down.
-#define NTI_PRODUCT_RATE 1e11     // flops a second of products and convolutions
-#define NTI_MAP_RATE 1e10         // of everything else
-#define NTI_BYTE_RATE 2e10        // bytes a second, read or written
-#define NTI_START_TIME 2e-7       // of an instruction with nothing to do
+#define NTI_PRODUCT_RATE 1e11 // flops a second of products and convolutions
+#define NTI_MAP_RATE 1e10     // of everything else
+#define NTI_BYTE_RATE 2e10    // bytes a second, read or written
+#define NTI_START_TIME 2e-7   // of an instruction with nothing to do
 
 static double nti_graph_cost(const nti_graph *g, double (*cost)(const nti_graph *g, int32_t i)) { // of the body of a loop
     double sum = 0;
@@ -17271,53 +17278,55 @@ static int nti_pass_time(const nti_graph *g, nti_schedule *s) { // of the plan t
     return 1;
 }
 
-typedef struct nti_making {       // an instruction at a place of the sequence, while a round goes on
-    int32_t work, next;           // the next making of the same instruction
-    int32_t death;                // position of its last reader
-    int64_t place;                // 2 position + 1; what a round inserts before a position has 2 position
-    int32_t held_from, held_to;   // positions of readers that this round gave it
+typedef struct nti_making {     // an instruction at a place of the sequence, while a round goes on
+    int32_t work, next;         // the next making of the same instruction
+    int32_t death;              // position of its last reader
+    int64_t place;              // 2 position + 1; what a round inserts before a position has 2 position
+    int32_t held_from, held_to; // positions of readers that this round gave it
 } nti_making;
 
-typedef struct nti_cut { int32_t work, from, to; } nti_cut; // between two readers, or the making and the first reader
+typedef struct nti_cut {
+    int32_t work, from, to;
+} nti_cut; // between two readers, or the making and the first reader
 
 typedef struct nti_remake {
     nti_graph *g;
     nti_order_room r;
-    double *time;                 // of instruction k, and what follows likewise
-    uint8_t *may;                 // it may come again
-    int32_t *until;               // but not behind this instruction; -1: anywhere
-    int32_t *latest;              // newest making
-    int32_t *first;               // position of the first making
+    double *time;    // of instruction k, and what follows likewise
+    uint8_t *may;    // it may come again
+    int32_t *until;  // but not behind this instruction; -1: anywhere
+    int32_t *latest; // newest making
+    int32_t *first;  // position of the first making
     int32_t works;
     // the sequence, and the one that comes out of a round
     int32_t *sequence, *other, *chosen, *best;
     int32_t length, capacity, chosen_length, best_length;
     // of positions
-    int32_t *source;              // makings that are read, in the order of r.source
+    int32_t *source; // makings that are read, in the order of r.source
     size_t *source_start;
-    int32_t *use, *use_start;     // positions of readers
-    size_t edges;                 // room for sources
+    int32_t *use, *use_start; // positions of readers
+    size_t edges;             // room for sources
     int32_t *death;
-    int64_t *high, *before;       // bytes during and before
-    int32_t *over;                // how many positions before it are above the target
-    int64_t *tree, *add;          // maxima of `high`, with what is added to a whole branch
+    int64_t *high, *before; // bytes during and before
+    int32_t *over;          // how many positions before it are above the target
+    int64_t *tree, *add;    // maxima of `high`, with what is added to a whole branch
     int32_t leaves;
     // of a round
     nti_making *making;
     int32_t makings;
-    int32_t *head, *tail;         // what is inserted before a position, in order; chained by `chain`
+    int32_t *head, *tail; // what is inserted before a position, in order; chained by `chain`
     int32_t *chain;
     nti_cut *cut;
-    double *price;                // of a cut: time for a byte and position
+    double *price; // of a cut: time for a byte and position
     int32_t *heap, cuts;
     // of one closure
     int32_t list[NTI_CLOSURE], size;
     int32_t held[4 * NTI_CLOSURE], holds;
     int32_t longer[NTI_CLOSURE], longers; // dead makings that live on instead of being made again
-    int32_t *stamp, stamps;       // of instruction k: seen in this closure
-    int32_t *last_in;             // of instruction k in this closure: who reads it last
+    int32_t *stamp, stamps;               // of instruction k: seen in this closure
+    int32_t *last_in;                     // of instruction k in this closure: who reads it last
     int64_t target, peak;
-    double total;                 // time of the sequence
+    double total; // time of the sequence
 } nti_remake;
 
 // Instruction k reads a variable that another instruction overwrites: the first of those that do, in this order.
@@ -17422,8 +17431,10 @@ static void nti_remake_measure(nti_remake *m) {
         for (int32_t j = 0; j < r->source_start[k + 1] - r->source_start[k]; j++) {
             int32_t e = r->source_start[k] + j, from = m->source[m->source_start[p] + (size_t)j];
             if (m->death[from] != p) continue;
-            if (r->in_place[e] && own) own = 0;
-            else freed += (int64_t)r->bytes[r->source[e]];
+            if (r->in_place[e] && own)
+                own = 0;
+            else
+                freed += (int64_t)r->bytes[r->source[e]];
         }
         m->before[p] = live, m->high[p] = live + own + (int64_t)r->transient[k];
         live += own - freed;
@@ -17488,7 +17499,10 @@ static int nti_closure(nti_remake *m, int32_t k, int32_t to) {
     stack[depth] = k, at[depth++] = r->source_start[k], m->stamp[k] = stamp;
     while (depth) {
         int32_t w = stack[depth - 1];
-        if (at[depth - 1] == r->source_start[w + 1]) { m->list[m->size++] = w, depth--; continue; }
+        if (at[depth - 1] == r->source_start[w + 1]) {
+            m->list[m->size++] = w, depth--;
+            continue;
+        }
         int32_t s = r->source[at[depth - 1]++];
         if (m->stamp[s] == stamp) continue;
         m->stamp[s] = stamp;
@@ -17499,8 +17513,10 @@ static int nti_closure(nti_remake *m, int32_t k, int32_t to) {
         } else if (i >= 0 && (!nti_may_come(m, s, to) || 8 * r->bytes[s] <= r->bytes[k])) {
             if (m->longers == NTI_CLOSURE) return 0;
             m->longer[m->longers++] = i; // too small to be worth making again
-        } else if (!nti_may_come(m, s, to) || depth + m->size >= NTI_CLOSURE) return 0;
-        else stack[depth] = s, at[depth++] = r->source_start[s];
+        } else if (!nti_may_come(m, s, to) || depth + m->size >= NTI_CLOSURE)
+            return 0;
+        else
+            stack[depth] = s, at[depth++] = r->source_start[s];
     }
     return 1;
 }
@@ -17522,8 +17538,10 @@ static int64_t nti_closure_burst(nti_remake *m) {
         for (int32_t e = r->source_start[k]; e < r->source_start[k + 1]; e++) {
             int32_t s = r->source[e];
             if (m->stamp[s] != -m->stamps || m->last_in[s] != c) continue;
-            if (r->in_place[e] && own) own = 0;
-            else freed += (int64_t)r->bytes[s];
+            if (r->in_place[e] && own)
+                own = 0;
+            else
+                freed += (int64_t)r->bytes[s];
         }
         if (live + own + (int64_t)r->transient[k] > most) most = live + own + (int64_t)r->transient[k];
         live += own - freed;
@@ -17582,8 +17600,10 @@ static void nti_cut_apply(nti_remake *m, const nti_cut *c, int32_t making, int64
         b->work = k, b->place = 2 * (int64_t)to, b->death = k == c->work ? end : to, b->held_from = b->held_to = to;
         b->next = m->making[after].next, m->making[after].next = i;
         m->chain[i] = -1;
-        if (m->head[to] < 0) m->head[to] = i;
-        else m->chain[m->tail[to]] = i;
+        if (m->head[to] < 0)
+            m->head[to] = i;
+        else
+            m->chain[m->tail[to]] = i;
         m->tail[to] = i;
     }
 }
@@ -17660,7 +17680,10 @@ static int nti_round(nti_remake *m) {
         if (nti_tree_max(m, cut->from + 1, cut->to) <= m->target) continue;
         double price = nti_cut_price(m, cut, &making, &burst);
         if (price == HUGE_VAL) continue;
-        if (price > m->price[c] * 1.000001) { m->price[c] = price, nti_price_push(m, c); continue; }
+        if (price > m->price[c] * 1.000001) {
+            m->price[c] = price, nti_price_push(m, c);
+            continue;
+        }
         size_t more = 0;
         for (int j = 0; j < m->size; j++) more += (size_t)(m->r.source_start[m->list[j] + 1] - m->r.source_start[m->list[j]]);
         if (m->makings + m->size > m->capacity || edges + more > m->edges) break;
@@ -17757,8 +17780,8 @@ static int nti_remake_point(nti_remake *m, int64_t target) {
 typedef struct nti_remade { // the copy while it is made
     nti_graph *to;
     const nti_remake *m;
-    int32_t *newest;        // of instruction k: the value of its newest making
-    int32_t *view;          // of a value of the old graph: itself as seen on its root's newest making
+    int32_t *newest; // of instruction k: the value of its newest making
+    int32_t *view;   // of a value of the old graph: itself as seen on its root's newest making
 } nti_remade;
 
 // Value x of the old graph as an operand now: itself, or on a newer making of its root.
@@ -18202,8 +18225,8 @@ typedef struct nti_made { // a plan with its addresses, and what it needs
     nti_graph g;
     nti_schedule s;
     size_t *constant_at;
-    size_t program;          // bytes
-    size_t need;             // of both ends together, while the program is written and when it is done
+    size_t program; // bytes
+    size_t need;    // of both ends together, while the program is written and when it is done
 } nti_made;
 
 static size_t nti_made_scratch(const nti_made *a, const nt_compile_desc *d) {
@@ -18302,7 +18325,10 @@ static int nti_curve_next(nti_curve *c) {
         c->target = (int64_t)((double)c->target * NTI_POINT_STEP);
         if (c->target >= before) continue;
         failed += !nti_remake_point(&c->m, c->target);
-        if (c->m.peak < before) { c->points++; return 1; }
+        if (c->m.peak < before) {
+            c->points++;
+            return 1;
+        }
     }
     return 0;
 }
@@ -18313,11 +18339,11 @@ static int nti_curve_made(const nti_curve *c, const nti_made *zero, nti_made *a,
     return nti_remake_graph(&c->m, &a->g, &a->s) && nti_made_finish(a, job, low_before);
 }
 
-typedef struct nti_search { // the points, as they go by
-    size_t scratch, array;   // what must suffice
+typedef struct nti_search {   // the points, as they go by
+    size_t scratch, array;    // what must suffice
     size_t least, least_need; // of all points that were looked at
     int found;
-    double time;             // of the fastest that fits; it lies in the curve's `chosen`
+    double time; // of the fastest that fits; it lies in the curve's `chosen`
 } nti_search;
 
 static int nti_fits(const nti_search *f, const nti_made *a) { return a->s.peak <= f->scratch && a->need <= f->array; }
@@ -18355,7 +18381,8 @@ static nt_program *nti_compile_over(nti_made *a, const nti_search *f, const nti_
     if (d->budget && f->least > d->budget) {
         char what[160];
         nti_text o = { what, sizeof what, 0, 0 };
-        nti_format(&o, "of scratch, the least that recomputation reaches (%zu without it; the largest operation alone takes %zu)", a->s.peak, a->s.floor);
+        nti_format(&o, "of scratch, the least that recomputation reaches (%zu without it; the largest operation alone takes %zu)",
+                   a->s.peak, a->s.floor);
         return nti_compile_refused(a->g.tape, NT_ERROR_BUDGET, job, what, f->least, d->budget, &r);
     }
     return nti_compile_refused(a->g.tape, NT_ERROR_BUDGET, job,
@@ -18383,7 +18410,10 @@ static nt_program *nti_compile_smaller(nti_search *f, nti_made *zero, const nti_
     }
     if (f->least_need == SIZE_MAX) { // no plan keeps the budget: once more for the least of all
         nti_curve_again(&c, &zero->s);
-        if (!nti_search_curve(f, &c, zero, job, low_before, SIZE_MAX)) { nti_out_of_memory(t, job->name); return NULL; }
+        if (!nti_search_curve(f, &c, zero, job, low_before, SIZE_MAX)) {
+            nti_out_of_memory(t, job->name);
+            return NULL;
+        }
         return nti_compile_over(zero, f, job);
     }
     size_t need = f->least_need > t->peak ? f->least_need : t->peak;
@@ -18451,8 +18481,10 @@ static nt_program *nti_compile_plain(nt_tape *t, const nti_compile_job *job, siz
     f.scratch = d->budget ? d->budget : SIZE_MAX, f.array = t->base ? t->capacity : SIZE_MAX, f.least = f.least_need = SIZE_MAX;
     if (d->share_scratch && d->share_scratch->owner->scratch_bytes < f.scratch) f.scratch = d->share_scratch->owner->scratch_bytes;
     if (ok) nti_search_see(&f, &zero);
-    if (!ok || (job->count && !nti_curve_list(&zero, job, low_before))) nti_out_of_memory(t, job->name);
-    else if (job->count) p = NULL;
+    if (!ok || (job->count && !nti_curve_list(&zero, job, low_before)))
+        nti_out_of_memory(t, job->name);
+    else if (job->count)
+        p = NULL;
     else if (nti_fits(&f, &zero)) {
         size_t least = nti_compile_least(&f, &zero, job, low_before);
         p = nti_compile_place(&zero, job, low_before);
@@ -20884,7 +20916,10 @@ static nt_program *nti_compile_step(nt_tensor *loss, nt_optimizer *optimizer, co
     nt_tape *t = loss->tape;
     r.name = count ? "nt_budget_curve_step" : "nt_compile_step", r.optimizer = optimizer, r.loss = loss;
     r.points = points, r.capacity = capacity, r.count = count;
-    if (optimizer->tape != t) { nti_fail(t, NT_ERROR_ARGUMENT, "%s: loss and optimizer belong to two tapes", r.name); return NULL; }
+    if (optimizer->tape != t) {
+        nti_fail(t, NT_ERROR_ARGUMENT, "%s: loss and optimizer belong to two tapes", r.name);
+        return NULL;
+    }
     if (!nti_is_float(loss->dtype) || nt_size(loss) != 1) {
         nti_fail(t, NT_ERROR_SHAPE, "%s: the loss %v is not one floating number; take nt_mean of it", r.name, loss);
         return NULL;
@@ -20896,9 +20931,8 @@ static nt_program *nti_compile_step(nt_tensor *loss, nt_optimizer *optimizer, co
     uint8_t *reached = NULL;
     if (!r.params.items) nti_out_of_memory(t, r.name);
     else if (!r.params.count)
-        nti_fail(
-            t, NT_ERROR_ARGUMENT,
-            "%s: the loss reaches no variable that could be trained; apply a layer that nt_init has filled, or name .params", r.name);
+        nti_fail(t, NT_ERROR_ARGUMENT,
+                 "%s: the loss reaches no variable that could be trained; apply a layer that nt_init has filled, or name .params", r.name);
     else if (nti_step_valid(&r) && nti_counters_of(optimizer)) {
         r.weight = desc->weight ? desc->weight : optimizer->multi.k ? nt_full_like(loss, 1) : NULL;
         if (nti_record_gradients(&r)) {
