@@ -1,7 +1,9 @@
 // Memory by budget: plans that recompute against plans that keep. The same bits at every point of the curve, a curve that only
 // falls, errors that name the budget that works, checkpoints, what a ViT costs. Looks at plans inside.
 #define NTTRAIN_IMPLEMENTATION
+#ifndef NTTRAIN_ISA_BASELINE
 #define NTTRAIN_ISA_BASELINE
+#endif
 #include "../nttrain.h"
 #include "graphs.h"
 #include <time.h>

@@ -1,7 +1,9 @@
 // The planner: orders against the best of all orders, addresses against the lower bound and against each other, the reported
 // peak against the bytes that a run really touches, the time that compiling takes. Looks at the schedule inside.
 #define NTTRAIN_IMPLEMENTATION
+#ifndef NTTRAIN_ISA_BASELINE
 #define NTTRAIN_ISA_BASELINE
+#endif
 #include "../nttrain.h"
 #include "graphs.h"
 #include <time.h>
@@ -36,13 +38,10 @@ static int plan_make(plan *p, graph *g, uint64_t shuffle) {
     memset(p, 0, sizeof *p);
     p->g.tape = g->t, p->low = g->t->low.used;
     p->job.name = "test", p->job.desc = &p->desc, p->job.outputs = nti_list(g->output, g->outputs), p->job.effects = nti_list(g->assign, g->assigns);
-    if (!shuffle) return nti_compile_passes(&p->g, &p->s, &p->job) && nti_pass_buffers(&p->g, &p->s) && nti_pass_offsets(&p->g, &p->s);
+    p->job.recorded = g->t->serial;
     nti_graph *q = &p->g;
-    if (!nti_pass_collect(q, &p->job.outputs, &p->job.effects)) return 0;
-    nti_pass_fill(q, &p->job.outputs, &p->job.effects);
-    if (!nti_pass_merge(q)) return 0;
-    nti_pass_accumulate(q);
-    if (!nti_pass_views(q) || !nti_pass_link(q) || !nti_pass_plans(q) || !nti_pass_order(q, &p->s)) return 0;
+    if (!nti_compile_passes(q, &p->s, &p->job)) return 0;
+    if (!shuffle) return nti_pass_buffers(q, &p->s) && nti_pass_offsets(q, &p->s);
     dice d = { shuffle };
     uint64_t *done = (uint64_t *)calloc((size_t)q->works / 64 + 1, sizeof *done);
     for (int32_t at = 0; at < q->works; at++) { // any ready instruction
