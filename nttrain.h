@@ -37,10 +37,11 @@
 //     private     >>formatting  >>arena  >>evaluator  >>tensors  >>recording  >>keys  >>random numbers
 //                 what kernels are told: >>maps  >>products  >>row kernels  >>linear algebra  >>update kernels
 //                 compiled for each instruction set: >>kernels  >>vector mathematics  >>random bits  >>product kernels
-//                 >>convolution kernels  >>row kernels of a pass  >>updates  >>linear algebra kernels  >>passes
+//                 >>convolution kernels  >>row kernels of a pass  >>updates  >>halves  >>linear algebra kernels  >>passes
 //                 >>integers  >>casts  >>random arrays  >>initializers
 //                 operations, their plans and tiles: >>matmul  >>convolution  >>axes  >>reductions  >>row operations  >>attention  >>pooling rows
-//                 >>moving rows  >>gather and scatter  >>scans and sorts  >>check of indices  >>factorisations  >>elementwise driver  >>evaluators
+//                 >>moving rows  >>gather and scatter  >>scans and sorts  >>check of indices  >>factorisations  >>elementwise driver
+//                 >>half precision  >>evaluators
 //                 >>rows  >>rules  >>samples  >>autodiff  >>transforms  >>chunks  >>compiler  >>planner  >>recomputation  >>programs  >>running  >>reports
 //                 >>layers  >>optimizers  >>files
 //
@@ -97,10 +98,13 @@ NT_API const char *nt_config_string(void);
 // ---------------------------------------------------------------------------------------------------------------------
 // Types. Values are logically row-major and immutable. Images are NHWC, convolution kernels HWIO. There is no implicit
 // promotion: two dtypes in one operation are an error that names both. Binary operations broadcast as NumPy does.
+// f16 and bf16 go wherever f32 goes. An operation computes in f32 on exact operands and rounds its result once, to nearest even; sums
+// are sums in f32; a derivative has the dtype of what it belongs to; f32 copies that an operation needs live as long as it runs.
+// Mixed precision: nt_cast, or .compute of nt_apply_desc (parameters f32, activations bf16).
 // ---------------------------------------------------------------------------------------------------------------------
 typedef enum nt_dtype {
     NT_F32, NT_F64, NT_I32, NT_U32, NT_BOOL,      // to compute with (bool: one byte, 0 or 1)
-    NT_F16, NT_BF16,                              // half the bytes: every operation computes in f32 and rounds its result once
+    NT_F16, NT_BF16,                              // to keep in half the bytes, computed with in f32
     NT_I8, NT_U8, NT_I16, NT_U16, NT_I64, NT_U64, // storage: inputs, files, random bits
     NT_DTYPE_COUNT
 } nt_dtype;
@@ -582,12 +586,12 @@ NT_API nt_tensor *nt_step_key(nt_tape *t, nt_key_value key);
 NT_API nt_tensor *nt_fold_in(nt_tensor *key, nt_tensor *number);  // number: i32 or u32, a scalar or one for each key
 NT_API nt_tensor *nt_split(nt_tensor *key, nt_shape shape);       // u32, shape + (2,)
 NT_API nt_tensor *nt_random_bits(nt_tensor *key, nt_dtype dtype, nt_shape shape); // u8, u16, u32 or u64
-NT_API nt_tensor *nt_uniform(nt_tensor *key, nt_dtype dtype, nt_shape shape, double low, double high); // [low, high), f32 or f64
+NT_API nt_tensor *nt_uniform(nt_tensor *key, nt_dtype dtype, nt_shape shape, double low, double high); // [low, high), a floating dtype, as the following
 NT_API nt_tensor *nt_normal(nt_tensor *key, nt_dtype dtype, nt_shape shape);
 NT_API nt_tensor *nt_truncated_normal(nt_tensor *key, nt_dtype dtype, nt_shape shape, double low, double high);
 NT_API nt_tensor *nt_bernoulli(nt_tensor *key, double p, nt_shape shape); // bool
 NT_API nt_tensor *nt_rademacher(nt_tensor *key, nt_shape shape);          // i32, -1 or 1
-NT_API nt_tensor *nt_exponential(nt_tensor *key, nt_dtype dtype, nt_shape shape); // f32 or f64, as the following
+NT_API nt_tensor *nt_exponential(nt_tensor *key, nt_dtype dtype, nt_shape shape);
 NT_API nt_tensor *nt_gumbel(nt_tensor *key, nt_dtype dtype, nt_shape shape);
 NT_API nt_tensor *nt_laplace(nt_tensor *key, nt_dtype dtype, nt_shape shape);
 NT_API nt_tensor *nt_logistic(nt_tensor *key, nt_dtype dtype, nt_shape shape);
@@ -618,7 +622,7 @@ typedef struct nt_init_desc {
     nt_axes in_axes, out_axes, batch_axes; // VARIANCE_SCALING and the named ones; counts 0: in -2, out -1, no batch
     double low, high;                 // TRUNCATED_NORMAL: cut in units of stddev; both 0: -2 and 2
 } nt_init_desc;
-// Fills data (f32 or f64, row-major) as jax.nn.initializers does. The fan of a shape of rank below 2 is an error.
+// Fills data (a floating dtype, row-major) as jax.nn.initializers does. The fan of a shape of rank below 2 is an error.
 NT_API nt_status nt_initialize(nt_key_value key, const nt_init_desc *desc, nt_dtype dtype, nt_shape shape, void *data);
 
 // >>transforms
@@ -684,7 +688,7 @@ NT_API nt_map *nt_map_begin(nt_tape *t, int64_t count, const nt_map_desc *desc);
 NT_API nt_tensor *nt_map_index(nt_map *m);               // i32 scalar: 0 .. count - 1
 NT_API nt_tensor *nt_map_slice(nt_map *m, nt_tensor *x); // x (count, ...): the part of this iteration
 NT_API nt_tensor *nt_map_sum(nt_map *m, nt_tensor *y);   // shape of y; f32, f64, i32, u32
-NT_API nt_tensor *nt_map_mean(nt_map *m, nt_tensor *y);  // f32 and f64
+NT_API nt_tensor *nt_map_mean(nt_map *m, nt_tensor *y);  // floating
 NT_API nt_tensor *nt_map_stack(nt_map *m, nt_tensor *y); // (count, shape of y), any dtype
 NT_API void nt_map_end(nt_map *m);
 
@@ -920,6 +924,7 @@ typedef struct nt_apply_desc {
     int train;            // dropout is on
     nt_key_value key;     // in nt_compile_step every micro-batch gets its own: fold_in(fold_in(key, update), micro-batch)
     nt_params params;     // these instead of the layer's own (same order and shapes as nt_parameters); count 0: its own
+    nt_dtype compute;     // x and all parameters are cast to it, and so is the result: NT_BF16 or NT_F16 for mixed precision. NT_F32: no casts
 } nt_apply_desc;
 // Records the network. desc NULL: evaluation.
 NT_API nt_tensor *nt_apply(nt_layer *net, nt_tensor *x, const nt_apply_desc *desc);
@@ -2631,6 +2636,12 @@ typedef struct nti_update {
     double b1, b2, eps, eps_root;          // adam
     double m_now, m_next, g_now, v_now;    // bias corrections: 1/(1-b1^t), b1/(1-b1^(t+1)), (1-b1)/(1-b1^t), 1/(1-b2^t)
 } nti_update;
+
+// Conversions of f16 [0] and bf16 [1]; in the f32 pass only.
+typedef struct nti_half_table {
+    void (*read[2])(float *to, const uint16_t *from, size_t n);
+    void (*write[2])(uint16_t *to, const float *from, size_t n); // to nearest, ties to even
+} nti_half_table;
 
 typedef struct nti_update_table {
     void (*update)(const nti_update *u, void *p, const void *g, void *m, void *v, size_t n);
@@ -5032,6 +5043,80 @@ static void NTI_K(nti_update_array)(const nti_update *u, void *p, const void *g,
 }
 
 static const nti_update_table NTI_K(nti_update_table) = { NTI_K(nti_update_array) };
+
+// >>halves
+// f16 and bf16 as f32 and back, in integer arithmetic: the same bits on every machine, those of the conversions under "casts".
+#if !NTI_F64
+#if NTI_BYTES > 0
+typedef uint16_t NTI_K(nti_vh) __attribute__((vector_size(NTI_BYTES / 2)));
+static NTI_INLINE NTI_VI NTI_K(nti_half_load)(const uint16_t *p) {
+    NTI_K(nti_vh) h;
+    memcpy(&h, p, sizeof h);
+    return __builtin_convertvector(h, NTI_VI);
+}
+static NTI_INLINE void NTI_K(nti_half_store)(uint16_t *p, NTI_VI bits) {
+    NTI_K(nti_vh) h = __builtin_convertvector(bits, NTI_K(nti_vh));
+    memcpy(p, &h, sizeof h);
+}
+static NTI_INLINE NTI_V NTI_K(nti_half_number)(NTI_VI i) { return __builtin_convertvector(i, NTI_V); }
+#else
+static NTI_INLINE NTI_VI NTI_K(nti_half_load)(const uint16_t *p) { return *p; }
+static NTI_INLINE void NTI_K(nti_half_store)(uint16_t *p, NTI_VI bits) { *p = (uint16_t)bits; }
+static NTI_INLINE NTI_V NTI_K(nti_half_number)(NTI_VI i) { return (float)i; }
+#endif
+#define NTI_PICK_BITS(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
+
+static NTI_INLINE NTI_V NTI_K(nti_f16_read)(NTI_VI h) {
+    NTI_VI rest = h & 0x7fff, sign = (NTI_VI)((NTI_VU)(h & 0x8000) << 16), special = NTI_LT(NTI_SPLATI(0x7bff), rest);
+    NTI_VI small = NTI_INT(NTI_K(nti_half_number)(rest) * NTI_SPLAT(5.9604644775390625e-08)); // right where it is subnormal
+    NTI_VI normal = (rest << 13) + NTI_PICK_BITS(special, NTI_SPLATI(0x70000000), NTI_SPLATI(0x38000000));
+    return NTI_FLOAT(NTI_PICK_BITS(NTI_LT(rest, NTI_SPLATI(0x400)), small, normal) | sign);
+}
+
+static NTI_INLINE NTI_VI NTI_K(nti_f16_write)(NTI_V x) {
+    NTI_VI bits = NTI_INT(x), a = bits & 0x7fffffff, sign = (bits >> 16) & 0x8000;
+    NTI_VI small = NTI_INT(NTI_FLOAT(a) + NTI_SPLAT(0.5)) - 0x3f000000; // the last bit of a subnormal half is the last of the sum
+    NTI_VI normal = (a - (0x38000000 - 0xfff) + ((a >> 13) & 1)) >> 13;
+    NTI_VI special = NTI_PICK_BITS(NTI_LT(NTI_SPLATI(0x7f800000), a), NTI_SPLATI(0x7e00), NTI_SPLATI(0x7c00));
+    NTI_VI finite = NTI_PICK_BITS(NTI_LT(a, NTI_SPLATI(0x38800000)), small, normal);
+    return NTI_PICK_BITS(NTI_LT(a, NTI_SPLATI(0x477ff000)), finite, special) | sign;
+}
+
+static NTI_INLINE NTI_V NTI_K(nti_bf16_read)(NTI_VI h) { return NTI_FLOAT((NTI_VI)((NTI_VU)h << 16)); }
+
+static NTI_INLINE NTI_VI NTI_K(nti_bf16_write)(NTI_V x) {
+    NTI_VU bits = (NTI_VU)NTI_INT(x);
+    NTI_VI nan = NTI_LT(NTI_SPLATI(0x7f800000), NTI_INT(x) & 0x7fffffff);
+    return (NTI_VI)NTI_PICK_BITS((NTI_VU)nan, bits >> 16 | 0x40u, (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+// The rest goes through a full vector.
+#define NTI_HALF_LOOPS(name) \
+    static void NTI_K(nti_##name##_read_array)(float *to, const uint16_t *from, size_t n) { \
+        size_t i = 0, w = (size_t)NTI_W; \
+        uint16_t rest[NTI_W] = { 0 }; \
+        float some[NTI_W]; \
+        for (; i + w <= n; i += w) NTI_STORE(to + i, NTI_K(nti_##name##_read)(NTI_K(nti_half_load)(from + i))); \
+        memcpy(rest, from + i, (n - i) * sizeof *rest); \
+        NTI_STORE(some, NTI_K(nti_##name##_read)(NTI_K(nti_half_load)(rest))); \
+        memcpy(to + i, some, (n - i) * sizeof *some); \
+    } \
+    static void NTI_K(nti_##name##_write_array)(uint16_t *to, const float *from, size_t n) { \
+        size_t i = 0, w = (size_t)NTI_W; \
+        uint16_t rest[NTI_W]; \
+        float some[NTI_W] = { 0 }; \
+        for (; i + w <= n; i += w) NTI_K(nti_half_store)(to + i, NTI_K(nti_##name##_write)(NTI_LOAD(from + i))); \
+        memcpy(some, from + i, (n - i) * sizeof *some); \
+        NTI_K(nti_half_store)(rest, NTI_K(nti_##name##_write)(NTI_LOAD(some))); \
+        memcpy(to + i, rest, (n - i) * sizeof *rest); \
+    }
+NTI_HALF_LOOPS(f16)
+NTI_HALF_LOOPS(bf16)
+static const nti_half_table NTI_K(nti_half_table) = { { NTI_K(nti_f16_read_array), NTI_K(nti_bf16_read_array) },
+                                                      { NTI_K(nti_f16_write_array), NTI_K(nti_bf16_write_array) } };
+#undef NTI_HALF_LOOPS
+#undef NTI_PICK_BITS
+#endif // !NTI_F64
 #endif // NTI_PASS
 #ifdef NTI_PASS
 // >>linear algebra kernels
@@ -5742,12 +5827,13 @@ struct nti_isa {
     const nti_rows_table *rows[2];
     const nti_update_table *update[2];
     const nti_linear_table *linear[2];
+    const nti_half_table *half;
 };
 #define NTI_ISA_ROW(suffix)                                                                                                        \
     { #suffix, { &nti_math_f32_##suffix, &nti_math_f64_##suffix }, { &nti_random_f32_##suffix, &nti_random_f64_##suffix },          \
       { &nti_gemm_f32_##suffix, &nti_gemm_f64_##suffix }, { &nti_rows_table_f32_##suffix, &nti_rows_table_f64_##suffix },           \
       { &nti_update_table_f32_##suffix, &nti_update_table_f64_##suffix },                                                          \
-      { &nti_linear_table_f32_##suffix, &nti_linear_table_f64_##suffix } }
+      { &nti_linear_table_f32_##suffix, &nti_linear_table_f64_##suffix }, &nti_half_table_f32_##suffix }
 static const struct nti_isa nti_isas[] = {
     NTI_ISA_ROW(base),
 #if NTI_DISPATCH
@@ -5949,6 +6035,14 @@ static float nti_round_to_odd(double d) {
     memcpy(&f, &bits, sizeof f);
     return f;
 }
+// The same for integers, some of which have more bits than a double: those that it has no place for become one.
+static double nti_signed_to_odd(int64_t x) {
+    if (x > -9007199254740992 && x < 9007199254740992) return (double)x;
+    return (double)((x & ~(int64_t)4095) | (x & 4095 ? 2048 : 0));
+}
+static double nti_unsigned_to_odd(uint64_t x) {
+    return x < 9007199254740992u ? (double)x : (double)((x & ~(uint64_t)4095) | (x & 4095 ? 2048u : 0u));
+}
 static uint64_t nti_saturate_u64(double x) { return !(x > 0) ? 0 : x >= 18446744073709551616.0 ? UINT64_MAX : (uint64_t)x; }
 
 typedef union nti_wide { double f; int64_t s; uint64_t u; } nti_wide;
@@ -5991,14 +6085,14 @@ static void nti_widen(nti_wide *w, nt_dtype from, const unsigned char *src, size
         memcpy(dst + k * sizeof y, &y, sizeof y); \
     } \
     break;
-#define NTI_NARROW_TO_FLOAT(field) \
+#define NTI_NARROW_TO_FLOAT(field, to_odd) \
     case NT_F32: NTI_NARROW(float, w[k].field) \
     case NT_F64: NTI_NARROW(double, w[k].field) \
-    case NT_F16: NTI_NARROW(uint16_t, nti_float_to_half(nti_round_to_odd((double)w[k].field))) \
-    case NT_BF16: NTI_NARROW(uint16_t, nti_float_to_bfloat(nti_round_to_odd((double)w[k].field)))
+    case NT_F16: NTI_NARROW(uint16_t, nti_float_to_half(nti_round_to_odd(to_odd(w[k].field)))) \
+    case NT_BF16: NTI_NARROW(uint16_t, nti_float_to_bfloat(nti_round_to_odd(to_odd(w[k].field))))
 static void nti_narrow_float(nt_dtype to, unsigned char *dst, const nti_wide *w, size_t n) {
     switch (to) {
-    NTI_NARROW_TO_FLOAT(f)
+    NTI_NARROW_TO_FLOAT(f, )
     case NT_I8: NTI_NARROW(int8_t, nti_saturate(w[k].f, INT8_MIN, INT8_MAX))
     case NT_I16: NTI_NARROW(int16_t, nti_saturate(w[k].f, INT16_MIN, INT16_MAX))
     case NT_I32: NTI_NARROW(int32_t, nti_saturate(w[k].f, INT32_MIN, INT32_MAX))
@@ -6013,7 +6107,7 @@ static void nti_narrow_float(nt_dtype to, unsigned char *dst, const nti_wide *w,
 }
 static void nti_narrow_signed(nt_dtype to, unsigned char *dst, const nti_wide *w, size_t n) {
     switch (to) {
-    NTI_NARROW_TO_FLOAT(s)
+    NTI_NARROW_TO_FLOAT(s, nti_signed_to_odd)
     case NT_BOOL: NTI_NARROW(uint8_t, w[k].s != 0)
     case NT_I8: case NT_U8: NTI_NARROW(uint8_t, w[k].s)
     case NT_I16: case NT_U16: NTI_NARROW(uint16_t, w[k].s)
@@ -6024,7 +6118,7 @@ static void nti_narrow_signed(nt_dtype to, unsigned char *dst, const nti_wide *w
 }
 static void nti_narrow_u64(nt_dtype to, unsigned char *dst, const nti_wide *w, size_t n) {
     switch (to) {
-    NTI_NARROW_TO_FLOAT(u)
+    NTI_NARROW_TO_FLOAT(u, nti_unsigned_to_odd)
     default: nti_narrow_signed(to, dst, w, n);   // integers keep their low bits, whatever the sign
     }
 }
@@ -6080,8 +6174,9 @@ static NTI_NOINLINE void nti_cast(nt_dtype to, void *out, nt_dtype from, const v
 }
 // The same with the kernels of an instruction set where it has some.
 static void nti_convert(const struct nti_isa *isa, nt_dtype to, void *out, nt_dtype from, const void *in, size_t n) {
-    (void)isa;
-    nti_cast(to, out, from, in, n);
+    if (to == NT_F32 && nti_is_half(from)) isa->half->read[from == NT_BF16]((float *)out, (const uint16_t *)in, n);
+    else if (from == NT_F32 && nti_is_half(to)) isa->half->write[to == NT_BF16]((uint16_t *)out, (const float *)in, n);
+    else nti_cast(to, out, from, in, n);
 }
 // >>random arrays
 // Random numbers as pure functions of (key, index): any range of elements of an array of any size can be made by itself,
@@ -20432,9 +20527,14 @@ static nt_tensor *nti_apply_marker(const nt_layer *l, nt_tensor *x, nt_tensor **
     return y;
 }
 
+static nt_tensor *nti_computed(nt_tensor *x, nt_dtype compute) { // labels and tokens stay what they are
+    return x && compute != NT_F32 && nti_is_float(x->dtype) ? nt_cast(x, compute) : x;
+}
+
 static nt_tensor *nti_apply_leaf(nt_layer *l, nt_tensor *x, const nt_apply_desc *d, int at, const nti_application *a) {
     nt_tensor *p[NTI_LAYER_PARAMS];
-    for (int j = 0; j < l->slots; j++) p[j] = !l->use[j] ? NULL : d->params.count ? d->params.items[at++] : l->param[j];
+    for (int j = 0; j < l->slots; j++)
+        p[j] = !l->use[j] ? NULL : nti_computed(d->params.count ? d->params.items[at++] : l->param[j], d->compute);
     nt_tensor *y = l->row->apply(l, x, p, a);
     if (y && y != x && !y->name) y->name = a->path; // for messages and reports
     return y;
@@ -20447,6 +20547,7 @@ static nt_tensor *nti_apply_steps(const nt_layer *net, nt_tensor *x, const nt_ap
     int level = 0;
     nt_tensor **kept = (nt_tensor **)nti_low(t, (size_t)(net->depth + 1) * sizeof *kept);
     if (!kept) return nti_record_memory(t, NTI_OP_ADD);
+    x = nti_computed(x, d->compute);
     for (int k = 0; k < net->steps && x; k++) {
         nt_layer *l = net->step[k];
         if (!l->row->apply) { x = nti_apply_marker(l, x, kept, &level); continue; }
@@ -20490,6 +20591,7 @@ NT_API nt_status nt_init(nt_layer *net, nt_key_value key, nt_tensor *x) {
     nt_tape *t = net->tape;
     if (x->tape != t) { nti_sticky(t, NT_ERROR_ARGUMENT, "nt_init: the input %v belongs to another tape", x); return t->status; }
     memset(&d, 0, sizeof d);
+    if (nti_is_half(x->dtype)) d.compute = x->dtype; // parameters of any dtype go with it: only shapes count
     for (int k = 0; k < net->steps; k++)
         for (int j = 0; j < net->step[k]->slots; j++)
             if (net->step[k]->param[j] && nti_leaf_free(net->step[k]->param[j], "nt_init", NTI_USED) != NT_OK) return NT_BUSY;
@@ -20510,6 +20612,10 @@ NT_API nt_tensor *nt_apply(nt_layer *net, nt_tensor *x, const nt_apply_desc *des
     if (desc) d = *desc;
     nt_tape *t = net->tape;
     if (x->tape != t) { nti_sticky(t, NT_ERROR_ARGUMENT, "nt_apply: the input %v belongs to another tape", x); return NULL; }
+    if ((unsigned)d.compute >= NT_DTYPE_COUNT || !nti_is_float(d.compute)) {
+        nti_sticky(t, NT_ERROR_DTYPE, "nt_apply: .compute is %s, not a floating dtype", nt_dtype_name(d.compute));
+        return NULL;
+    }
     if (!net->initialised) {
         nti_sticky(t, NT_ERROR_STATE, "nt_apply: the layer has no parameters yet; nt_init(net, key, x) makes them");
         return NULL;
