@@ -22703,15 +22703,20 @@ NT_API nt_status nt_npz_write(nt_tape *t, nt_io io, int count, const nt_file_dat
 
 // ---- parameters by name ---------------------------------------------------------------------------------------------
 
+static int nti_has_shape(const nt_tensor *x, const nt_shape *shape) {
+    int same = x->rank == shape->rank;
+    for (int k = 0; same && k < x->rank; k++) same = x->shape[k] == shape->size[k];
+    return same;
+}
+
 static nt_status nti_load_matches(nt_file *file, const nt_tensor *x) {
     const nt_file_entry *e = x && x->name ? nt_file_find(file, x->name) : NULL;
-    nt_shape shape = nt_shape_of(x);
     if (!x) return NT_ERROR_ARGUMENT;
     if (nti_leaf_free(x, "nt_file_load", NTI_USED) != NT_OK) return NT_BUSY;
     if (!x->name || !nt_data(x) || nti_n(x)->frozen)
         return nti_fail(file->tape, NT_ERROR_ARGUMENT, "nt_file_load: %v is not a variable with a name that can be written", x);
     if (!e) return nti_fail(file->tape, NT_ERROR_FILE, "nt_file_load: the file has no array '%s'", x->name);
-    if (memcmp(&e->shape, &shape, sizeof shape))
+    if (!nti_has_shape(x, &e->shape))
         return nti_fail(file->tape, NT_ERROR_SHAPE, "nt_file_load: '%s' is %s%S in the file, but %v is to be filled", x->name,
                         nt_dtype_name(e->dtype), &e->shape, x);
     return NT_OK;

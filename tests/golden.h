@@ -359,6 +359,12 @@ static inline int64_t gd_size_of(nt_shape shape) {
     return n;
 }
 
+static inline int gd_same_shape(nt_shape a, nt_shape b) {
+    int same = a.rank == b.rank;
+    for (int k = 0; same && k < a.rank; k++) same = a.size[k] == b.size[k];
+    return same;
+}
+
 static inline gd_tensor gd_new(gd_case *c, nt_dtype dtype, nt_shape shape) {
     gd_tensor t = { dtype, shape, gd_size_of(shape), NULL };
     t.data = gd_alloc(c, (size_t)t.size * nt_dtype_size(dtype));
@@ -497,9 +503,7 @@ static inline int gd_compare_exact(gd_case *c, const char *what, const gd_tensor
 }
 
 static inline int gd_compare(gd_case *c, const char *what, const gd_tensor *got, const gd_tensor *want, const gd_rule *rule) {
-    int same_shape = got->shape.rank == want->shape.rank;
-    for (int k = 0; same_shape && k < got->shape.rank; k++) same_shape = got->shape.size[k] == want->shape.size[k];
-    if (!same_shape) return gd_fail(c, "%s has another shape than expected (rank %d and %d)", what, got->shape.rank, want->shape.rank) != NULL;
+    if (!gd_same_shape(got->shape, want->shape)) return gd_fail(c, "%s has another shape than expected (rank %d and %d)", what, got->shape.rank, want->shape.rank) != NULL;
     if (got->dtype != want->dtype && !(gd_is_float(got->dtype) && gd_is_float(want->dtype)))
         return gd_fail(c, "%s is %s, expected %s", what, nt_dtype_name(got->dtype), nt_dtype_name(want->dtype)) != NULL;
     if (rule->exact || !gd_is_float(want->dtype)) return gd_compare_exact(c, what, got, want);

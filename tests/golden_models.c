@@ -153,9 +153,8 @@ static void load_params(run *r) {
     for (int k = 0; k < r->params.count && !gd_stopped(c); k++) {
         nt_tensor *p = r->params.items[k];
         gd_tensor v = gd_as(c, gd_need(c, gd_join(c, "params/", p->name, "")), r->dtype);
-        nt_shape shape = nt_shape_of(p);
         if (gd_stopped(c)) return;
-        if (v.dtype != p->dtype || memcmp(&shape, &v.shape, sizeof shape) != 0) gd_fail(c, "the parameter %s has another shape or dtype", p->name);
+        if (v.dtype != p->dtype || !gd_same_shape(nt_shape_of(p), v.shape)) gd_fail(c, "the parameter %s has another shape or dtype", p->name);
         else memcpy(nt_data(p), v.data, nt_bytes(p));
         numbers += v.size;
     }
@@ -199,7 +198,7 @@ static void group_add(run *r, group *g, const char *name, const void *data, cons
     gd_tensor want = gd_need(c, name), got = { like->dtype, nt_shape_of(like), nt_size(like), NULL };
     got.data = (void *)(uintptr_t)data;
     if (gd_stopped(c)) return;
-    if (memcmp(&got.shape, &want.shape, sizeof got.shape) != 0) {
+    if (!gd_same_shape(got.shape, want.shape)) {
         gd_fail(c, "%s has another shape than expected", name);
         return;
     }
