@@ -847,6 +847,7 @@ typedef struct nt_vit_desc {
     nt_init_desc head_init;            // default: zeros, as in the paper's code: until the head has moved, no other gradient is anything but 0
     nt_dtype dtype;
 } nt_vit_desc;
+typedef struct nt_batch_norm_desc { double eps, momentum; int no_scale, no_bias; nt_dtype dtype; } nt_batch_norm_desc; // eps 0: 1e-5, momentum 0: 0.99
 typedef struct nt_embed_desc { nt_init_desc embedding_init; nt_dtype dtype; } nt_embed_desc; // variance scaling 1, fan in, normal
 typedef struct nt_cell_desc {
     nt_init_desc kernel_init, recurrent_init, bias_init;
@@ -877,6 +878,12 @@ NT_API nt_layer *nt_function_layer(nt_tape *t, nt_function f); // whatever your 
 NT_API nt_layer *nt_identity_layer(nt_tape *t);
 NT_API nt_layer *nt_flatten_layer(nt_tape *t);              // all axes but the first
 NT_API nt_layer *nt_layer_norm_layer(nt_tape *t, const nt_layer_norm_desc *desc);
+NT_API nt_layer *nt_rms_norm_layer(nt_tape *t, const nt_layer_norm_desc *desc);               // no bias
+NT_API nt_layer *nt_group_norm_layer(nt_tape *t, int groups, const nt_layer_norm_desc *desc); // flax's default: 32 groups
+NT_API nt_layer *nt_instance_norm_layer(nt_tape *t, const nt_layer_norm_desc *desc);
+// With .train the batch's own statistics, and "mean" and "var", which are state and no parameters, move towards them in each run of a
+// training step; else those two. Applied twice in one training step, it is an error.
+NT_API nt_layer *nt_batch_norm_layer(nt_tape *t, const nt_batch_norm_desc *desc);
 NT_API nt_layer *nt_dropout_layer(nt_tape *t, double rate); // only with .train
 // Attention of x (batch, time, dim) to itself, flax's MultiHeadDotProductAttention: query, key, value (dim, heads, dim / heads), out.
 NT_API nt_layer *nt_attention_layer(nt_tape *t, int heads, const nt_attention_layer_desc *desc);
@@ -929,6 +936,7 @@ typedef struct nt_apply_desc {
 // Records the network. desc NULL: evaluation.
 NT_API nt_tensor *nt_apply(nt_layer *net, nt_tensor *x, const nt_apply_desc *desc);
 NT_API nt_params nt_parameters(const nt_layer *net); // in the order of the layers; lives with the layer
+NT_API nt_params nt_layer_state(const nt_layer *net); // running statistics, for example: variables that are not trained; count 0: none
 
 // >>optimizers
 // ---------------------------------------------------------------------------------------------------------------------
@@ -1546,6 +1554,7 @@ typedef struct nti_node {
     uint8_t role;                 // what it was recorded for: t->role
     // leaves
     uint8_t written;              // an input has been given data
+    uint8_t state;                // a variable of a layer that is no parameter
     void *storage;                // own storage
     const void *bound;            // the host's array, read in place
     uint64_t storage_serial;      // of the object that holds the storage: a rewind may end it
@@ -9837,6 +9846,8 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
     X(SPLIT, "nt_split", 1, NTI_NO_GRADIENT, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_split, NULL, NULL, NULL, NULL, nti_vmap_same, NULL, nti_sample_key) \
     X(RANDOM, "nt_random", 1, NTI_NO_GRADIENT | NTI_HALVES, 0, -1, 0, 0, nti_infer_random, NULL, nti_plan_random, nti_eval_random, nti_cost_random, NULL, NULL, NULL, nti_vmap_same, \
       NULL, nti_sample_random) \
+    X(DROPOUT, "nt_dropout", 2, NTI_IN_PLACE_FIRST, 1, -1, -2, 2, nti_infer_dropout, NULL, nti_plan_dropout, nti_eval_dropout, nti_cost_random, NULL, \
+      nti_jvp_linear, nti_vjp_dropout, nti_vmap_dropout, nti_decompose_dropout, nti_sample_dropout) \
     X(MAP_INDEX, "nt_map_index", 0, NTI_CHEAP, 0, -1, 0, 0, nti_infer_map_index, NULL, nti_plan_single, nti_eval_map_index, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
     X(MAP_SLICE, "nt_map_slice", 2, NTI_STRIDED | NTI_HALVES | NTI_CHEAP, 1, -1, -2, 2, nti_infer_map_slice, NULL, nti_plan_map_slice, nti_eval_map_slice, NULL, NULL, \
       nti_jvp_linear, nti_vjp_map_slice, nti_vmap_map_slice, NULL, nti_sample_none) \
@@ -11848,8 +11859,8 @@ static int nti_norm_vector(nt_tensor *x, nt_tensor *v, int64_t first, nt_tensor 
 }
 
 // The vectors go with the operation where they can, else they are multiplied and added behind it.
-static nt_tensor *nti_normalize(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, const nti_norm_spec *s) {
-    nt_tensor *a, *b, *stats = nti_record_stats(x, s);
+static nt_tensor *nti_normalize_by(nt_tensor *x, nt_tensor *stats, nt_tensor *scale, nt_tensor *bias, const nti_norm_spec *s) {
+    nt_tensor *a, *b;
     if (!stats || (scale && !nti_alive(scale)) || (bias && !nti_alive(bias))) return NULL;
     int vectors = nti_norm_vector(x, scale, s->i[3], &a) && nti_norm_vector(x, bias, s->i[3], &b);
     if (vectors && (a || b)) {
@@ -11862,6 +11873,10 @@ static nt_tensor *nti_normalize(nt_tensor *x, nt_tensor *scale, nt_tensor *bias,
     nt_tensor *y = nti_record_norm(NTI_OP_NORM, x, stats, NULL, NULL, NULL, s);
     if (scale) y = nt_mul(y, scale);
     return bias ? nt_add(y, bias) : y;
+}
+
+static nt_tensor *nti_normalize(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, const nti_norm_spec *s) {
+    return nti_normalize_by(x, nti_record_stats(x, s), scale, bias, s);
 }
 
 static int nti_norm_vectors_fit(const char *name, nt_tensor *x, nt_tensor *scale, nt_tensor *bias) {
@@ -12633,6 +12648,45 @@ NTI_STANDARD(LAPLACE, laplace)
 NTI_STANDARD(LOGISTIC, logistic)
 NTI_STANDARD(CAUCHY, cauchy)
 
+// Dropout with a mask of its own for each element: what is kept for the derivative is the key, or the keys of the leading axes.
+static int nti_infer_dropout(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    const nt_tensor *x = &n->in[0]->pub, *key = &n->in[1]->pub;
+    int fits = key->dtype == NT_U32 && key->rank && key->shape[key->rank - 1] == 2 && key->rank <= x->rank + 1;
+    for (int k = 0; k + 1 < key->rank && fits; k++) fits = key->shape[k] == x->shape[k];
+    if (!fits) return nti_wrong(n, NT_ERROR_ARGUMENT, "a key is u32[2], or there is one for each place of the leading axes");
+    return nti_infer_like_first(n, shape, dtype);
+}
+
+#define NTI_DROPOUT_PIECE 512
+static void nti_plan_dropout(const nti_call *c, nti_plan *p) {
+    nti_plan_random(c, p);
+    p->worker = NTI_DROPOUT_PIECE * (1 + 2 * nt_dtype_size((nt_dtype)c->out.dtype)); // scaled numbers, zeros, the mask
+}
+
+static void nti_eval_dropout(const nti_call *c, int phase, int64_t tile, void *worker) {
+    int64_t n, first = nti_random_range(c, tile, &n), bytes = (int64_t)nt_dtype_size((nt_dtype)c->out.dtype);
+    int64_t keys = nti_view_size(&c->in[1]) / 2, own = nti_max(1, nti_view_size(&c->out) / nti_max(1, keys));
+    const nti_math_table *math = c->isa->math[c->out.dtype == NT_F64];
+    char *scaled = (char *)worker, *zero = scaled + NTI_DROPOUT_PIECE * bytes, *keep = zero + NTI_DROPOUT_PIECE * bytes;
+    const void *in[3];
+    double factor = 1 / (1 - c->d[0]);
+    nti_random_isa isa;
+    nti_random r;
+    (void)phase;
+    memset(&r, 0, sizeof r), memset(zero, 0, (size_t)(NTI_DROPOUT_PIECE * bytes));
+    for (int k = 0; k < 2; k++) isa.math[k] = c->isa->math[k], isa.random[k] = c->isa->random[k];
+    r.kind = NTI_RANDOM_BERNOULLI, r.dtype = NT_BOOL, r.lo = 1 - c->d[0];
+    for (int64_t at = first, some; at < first + n; at += some) {
+        some = nti_min(nti_min(NTI_DROPOUT_PIECE, first + n - at), own - at % own);
+        r.key = nti_key_at(&c->in[1], at / own);
+        nti_random_fill(&isa, &r, at % own, some, keep);
+        in[0] = (const char *)c->in[0].data + at * bytes;
+        math->map[NTI_MAP_SCALE](scaled, in, (size_t)some, &factor);
+        in[0] = keep, in[1] = scaled, in[2] = zero;
+        math->map[NTI_MAP_SELECT]((char *)c->out.data + at * bytes, in, (size_t)some, NULL);
+    }
+}
+
 NT_API nt_tensor *nt_dropout(nt_tensor *x, nt_tensor *key, double rate, nt_axes shared) {
     if (!x || !key || !nti_alive(x) || !nti_alive(key)) return NULL;
     if (!nti_is_float(x->dtype)) { nti_sticky(x->tape, NT_ERROR_DTYPE, "nt_dropout(%v): takes floating numbers", x); return NULL; }
@@ -12642,8 +12696,11 @@ NT_API nt_tensor *nt_dropout(nt_tensor *x, nt_tensor *key, double rate, nt_axes 
     }
     int64_t mask = nti_axes_mask(x->tape, "nt_dropout", x->rank, &shared);
     nt_shape shape = nt_shape_of(x);
+    nt_tensor *in[2];
+    in[0] = x, in[1] = key;
     if (mask < 0) return NULL;
     if (rate == 0) return x;
+    if (!mask && rate < 1) return nti_record(x->tape, NTI_OP_DROPOUT, in, 2, NULL, 0, &rate, 1);
     for (int k = 0; k < shape.rank; k++)
         if (mask >> k & 1) shape.size[k] = 1;
     nt_tensor *keep = nt_bernoulli(key, 1 - rate, shape), *zero = nt_full_like(x, 0);
@@ -12916,6 +12973,7 @@ static nt_tensor *nti_vmap_map(nt_tensor *y, nt_tensor **x, const uint8_t *batch
 }
 
 // What a decomposition gives, for rules that know a part of the derivative by themselves (in >>autodiff).
+static nt_tensor *nti_vmap_through(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size);
 static nt_tensor *nti_jvp_through(nt_tensor *y, nt_tensor **x, nt_tensor **t);
 static nt_tensor *nti_vjp_through(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k);
 
@@ -13612,6 +13670,24 @@ static nt_tensor *nti_decompose_norm_grad(nt_tensor *y, nt_tensor **x) {
     if (!nti_n(y)->i[1]) g = nt_sub(g, nti_norm_mean(g));
     g = nt_mul(r, nt_sub(g, along));
     return g ? nt_reshape(g, nt_shape_of(y)) : NULL;
+}
+
+static nt_tensor *nti_vjp_dropout(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    nt_tensor *in[2];
+    in[0] = g, in[1] = x[1];
+    return k ? NULL : nti_again(y, in);
+}
+
+static nt_tensor *nti_vmap_dropout(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) { // one key: one mask
+    nt_tensor *in[2];
+    in[0] = nti_spread_batch(x[0], batched[0], size), in[1] = x[1];
+    return batched[1] ? nti_again(y, in) : nti_vmap_through(y, x, batched, size);
+}
+
+static nt_tensor *nti_decompose_dropout(nt_tensor *y, nt_tensor **x) {
+    double rate = nti_n(y)->d[0];
+    int keys = x[1]->rank - 1;
+    return nt_select(nt_bernoulli(x[1], 1 - rate, nt_shape_make(y->rank - keys, y->shape + keys)), nt_scale(x[0], 1 / (1 - rate)), nti_zero_like(x[0]));
 }
 
 // Attention. Its derivatives are linear in the tangents or in the cotangent, and each other's transpose in them.
@@ -15059,6 +15135,21 @@ static nt_tensor *nti_sample_random(nt_tape *t, int op, nt_dtype dtype, int vari
         return variant % 2 && (NTI_UNSIGNED >> dtype & 1) ? nt_random_bits(key, dtype, shape) : nt_randint(key, dtype, shape, 3, 100);
     if (variant % 3 == 0) return nt_uniform(key, dtype, shape, -1, 3);
     return variant % 3 == 1 ? nt_normal(key, dtype, shape) : nt_truncated_normal(key, dtype, shape, -1.5, 2);
+}
+
+// One key, or one for each place of the first axis.
+static nt_tensor *nti_sample_dropout(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    nt_tensor *in[2];
+    double rate = 0.3;
+    int entry = nti_sample_case_of(variant);
+    if (entry < 0 || !nti_sample_takes(&s)) return NULL;
+    nt_shape shape = nti_sample_shape(entry), keys = nt_shape_make(0, NULL);
+    if (shape.rank && variant % 2) keys = nt_shape_make(1, shape.size);
+    keys.size[keys.rank++] = 2;
+    in[0] = nti_sample_operand(&s, &shape, nti_sample_cases[entry].look[0]);
+    in[1] = nti_sample_between(&s, NT_U32, &keys, variant % 5, 0, 1e6);
+    return nti_record(t, op, in, 2, NULL, 0, &rate, 1);
 }
 
 // Effects ----------------------------------------------------------------------------------------------------------------------
@@ -19475,7 +19566,7 @@ typedef struct nti_application { // what a leaf is given when it records itself
 
 typedef struct nti_layer_row {
     const char *name;            // flax's, numbered within its scope: Dense_0
-    const char *param[NTI_LAYER_PARAMS]; // may be paths, "query/kernel"; NULL from the first that is not there
+    const char *param[NTI_LAYER_PARAMS]; // may be paths, "query/kernel"; "!" in front: state; NULL from the first that is not there
     int (*shapes)(const nt_layer *l, const nt_tensor *x, nt_shape *shape); // parameters for inputs like x; 0 after an error. NULL: none
     nt_tensor *(*apply)(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a);
 } nti_layer_row;
@@ -19495,6 +19586,7 @@ struct nt_layer {
     int features;
     int64_t count;               // rows of a table
     double number;               // rate, eps, slope
+    double momentum;             // of running statistics
     nt_tensor *(*unary)(nt_tensor *x);
     nt_function hook;
     nt_shape window;
@@ -19505,9 +19597,9 @@ struct nt_layer {
     // the list of steps: a leaf has one, itself
     nt_layer **step;
     const char **path;           // of each step, made by nt_init
-    nt_tensor **list;            // parameters in order, made by nt_init
+    nt_tensor **list;            // parameters in order, made by nt_init, and state behind them
     int *at;                     // where each step's parameters begin in it
-    int steps, depth, params;    // depth: values that branches put aside at once
+    int steps, depth, params, states; // depth: values that branches put aside at once
     int scoped;                  // the first and the last step are a scope around all others
     uint32_t epoch;              // seen in this walk over the steps,
     int first;                   // at first as this one,
@@ -19534,6 +19626,10 @@ enum {
     NTI_IDENTITY,
     NTI_FLATTEN,
     NTI_LAYER_NORM,
+    NTI_RMS_NORM,
+    NTI_GROUP_NORM,
+    NTI_INSTANCE_NORM,
+    NTI_BATCH_NORM,
     NTI_DROPOUT,
     NTI_EMBED,
     NTI_ATTENTION,
@@ -19653,16 +19749,55 @@ static nt_tensor *nti_flatten_apply(const nt_layer *l, nt_tensor *x, nt_tensor *
     return nt_flatten(x, 1);
 }
 
-static int nti_layer_norm_shapes(const nt_layer *l, const nt_tensor *x, nt_shape *shape) {
-    if (x->rank < 1) { nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_layer_norm_layer: the input %v has no axis", x); return 0; }
-    shape[0].rank = 1, shape[0].size[0] = x->shape[x->rank - 1];
-    shape[1] = shape[0];
+static int nti_norm_layer_shapes(const nt_layer *l, const nt_tensor *x, nt_shape *shape) { // one number for each channel
+    if (x->rank < 1) { nti_sticky(l->tape, NT_ERROR_SHAPE, "%s layer: the input %v has no axis", l->row->name, x); return 0; }
+    for (int j = 0; j < l->slots; j++) shape[j].rank = 1, shape[j].size[0] = x->shape[x->rank - 1];
     return 1;
 }
 
 static nt_tensor *nti_layer_norm_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
     (void)a;
-    return nt_layer_norm(x, l->use[0] ? p[0] : NULL, l->use[1] ? p[1] : NULL, l->number);
+    return nt_layer_norm(x, p[0], p[1], l->number);
+}
+static nt_tensor *nti_rms_norm_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    (void)a;
+    return nt_rms_norm(x, p[0], l->number);
+}
+static nt_tensor *nti_group_norm_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    (void)a;
+    return nt_group_norm(x, p[0], p[1], (int)l->count, l->number);
+}
+static nt_tensor *nti_instance_norm_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    (void)a;
+    return nt_instance_norm(x, p[0], p[1], l->number);
+}
+
+// state = momentum state + (1 - momentum) now, where a program assigns it
+static void nti_run_average(const nt_layer *l, nt_tensor *state, nt_tensor *now) {
+    if (now) nt_assign(state, nt_add(nt_scale(state, l->momentum), nt_scale(now, 1 - l->momentum)));
+}
+
+static nt_tensor *nti_batch_norm_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    if (x->rank < 2) {
+        nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_batch_norm_layer takes (N, spatial axes, C), not %v", x);
+        return NULL;
+    }
+    int64_t channels = x->shape[x->rank - 1];
+    if (!a->train) {
+        nt_tensor *scale = p[0] ? nti_widened(p[0]) : NULL, *factor = nt_rsqrt(nt_add_scalar(p[3], l->number));
+        nt_tensor *y = nt_mul(nt_sub(nti_widened(x), p[2]), scale ? nt_mul(factor, scale) : factor);
+        if (p[1]) y = nt_add(y, nti_widened(p[1]));
+        return y ? nt_cast(y, x->dtype) : NULL;
+    }
+    nti_norm_spec s = nti_norm_over(0, 0, x->rank - 1, channels, l->number);
+    nt_tensor *stats = nti_record_stats(x, &s), *pair[2];
+    for (int k = 0; k < 2; k++) {
+        nt_tensor *column = stats ? nt_slice_axis(stats, 1, k, k + 1) : NULL;
+        pair[k] = column ? nt_reshape(column, nt_shape_make(1, &channels)) : NULL;
+    }
+    nti_run_average(l, p[2], pair[0]);
+    nti_run_average(l, p[3], nt_clamp(nt_add_scalar(nt_reciprocal(nt_square(pair[1])), -l->number), 0, HUGE_VAL));
+    return nti_normalize_by(x, stats, p[0], p[1], &s);
 }
 
 static nt_tensor *nti_dropout_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
@@ -19884,7 +20019,14 @@ static const nti_layer_row nti_layer_rows[NTI_LAYER_KINDS] = {
     { "Function", NTI_NO_PARAMS, NULL, nti_function_apply },
     { "Identity", NTI_NO_PARAMS, NULL, nti_identity_apply },
     { "Flatten", NTI_NO_PARAMS, NULL, nti_flatten_apply },
-    { "LayerNorm", NTI_PARAMS2("scale", "bias"), nti_layer_norm_shapes, nti_layer_norm_apply },
+    { "LayerNorm", NTI_PARAMS2("scale", "bias"), nti_norm_layer_shapes, nti_layer_norm_apply },
+    { "RMSNorm", NTI_PARAMS2("scale", NULL), nti_norm_layer_shapes, nti_rms_norm_apply },
+    { "GroupNorm", NTI_PARAMS2("scale", "bias"), nti_norm_layer_shapes, nti_group_norm_apply },
+    { "InstanceNorm", NTI_PARAMS2("scale", "bias"), nti_norm_layer_shapes, nti_instance_norm_apply },
+    { "BatchNorm",
+      { "scale", "bias", "!mean", "!var", NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL },
+      nti_norm_layer_shapes,
+      nti_batch_norm_apply },
     { "Dropout", NTI_NO_PARAMS, NULL, nti_dropout_apply },
     { "Embed", NTI_PARAMS2("embedding", NULL), nti_embed_shapes, nti_embed_apply },
     { "MultiHeadDotProductAttention",
@@ -20080,15 +20222,45 @@ NT_API nt_layer *nt_embed_layer(nt_tape *t, int64_t count, int features, const n
 
 NT_API nt_layer *nt_flatten_layer(nt_tape *t) { return nti_leaf_layer(t, "nt_flatten_layer", NTI_FLATTEN); }
 
-NT_API nt_layer *nt_layer_norm_layer(nt_tape *t, const nt_layer_norm_desc *desc) {
+static nt_layer *nti_norm_layer(nt_tape *t, const char *name, int kind, const nt_layer_norm_desc *desc, double eps) {
     nt_layer_norm_desc d;
     memset(&d, 0, sizeof d);
     if (desc) d = *desc;
-    if (t && !nti_is_float(d.dtype)) return nti_layer_wrong(t, "nt_layer_norm_layer: parameters have a floating dtype");
-    nt_layer *l = nti_leaf_layer(t, "nt_layer_norm_layer", NTI_LAYER_NORM);
+    if (t && !nti_is_float(d.dtype)) return nti_layer_wrong(t, "a normalization layer: parameters have a floating dtype");
+    nt_layer *l = nti_leaf_layer(t, name, kind);
     if (!l) return NULL;
-    l->number = d.eps == 0 ? 1e-6 : d.eps == NT_ZERO ? 0 : d.eps, l->dtype = d.dtype, l->use[0] = !d.no_scale, l->use[1] = !d.no_bias;
-    l->init[0].kind = NT_INIT_ONES, l->init[1].kind = NT_INIT_ZEROS;
+    l->number = d.eps == 0 ? eps : d.eps == NT_ZERO ? 0 : d.eps, l->dtype = d.dtype;
+    l->use[0] = !d.no_scale, l->init[0].kind = NT_INIT_ONES;
+    if (l->slots > 1) l->use[1] = !d.no_bias, l->init[1].kind = NT_INIT_ZEROS;
+    return l;
+}
+
+NT_API nt_layer *nt_layer_norm_layer(nt_tape *t, const nt_layer_norm_desc *desc) {
+    return nti_norm_layer(t, "nt_layer_norm_layer", NTI_LAYER_NORM, desc, 1e-6);
+}
+NT_API nt_layer *nt_rms_norm_layer(nt_tape *t, const nt_layer_norm_desc *desc) {
+    return nti_norm_layer(t, "nt_rms_norm_layer", NTI_RMS_NORM, desc, 1e-6);
+}
+NT_API nt_layer *nt_instance_norm_layer(nt_tape *t, const nt_layer_norm_desc *desc) {
+    return nti_norm_layer(t, "nt_instance_norm_layer", NTI_INSTANCE_NORM, desc, 1e-6);
+}
+NT_API nt_layer *nt_group_norm_layer(nt_tape *t, int groups, const nt_layer_norm_desc *desc) {
+    if (t && groups < 1) return nti_layer_wrong(t, "nt_group_norm_layer: there is one group at least");
+    nt_layer *l = nti_norm_layer(t, "nt_group_norm_layer", NTI_GROUP_NORM, desc, 1e-6);
+    if (l) l->count = groups;
+    return l;
+}
+
+NT_API nt_layer *nt_batch_norm_layer(nt_tape *t, const nt_batch_norm_desc *desc) {
+    nt_layer_norm_desc d;
+    double momentum = desc ? desc->momentum : 0;
+    memset(&d, 0, sizeof d);
+    if (desc) d.eps = desc->eps, d.no_scale = desc->no_scale, d.no_bias = desc->no_bias, d.dtype = desc->dtype;
+    if (t && !(momentum == NT_ZERO || (momentum >= 0 && momentum <= 1))) return nti_layer_wrong(t, "nt_batch_norm_layer: the momentum is between 0 and 1");
+    nt_layer *l = nti_norm_layer(t, "nt_batch_norm_layer", NTI_BATCH_NORM, &d, 1e-5);
+    if (!l) return NULL;
+    l->momentum = momentum == 0 ? 0.99 : momentum == NT_ZERO ? 0 : momentum;
+    l->use[2] = l->use[3] = 1, l->init[2].kind = NT_INIT_ZEROS, l->init[3].kind = NT_INIT_ONES;
     return l;
 }
 
@@ -20459,9 +20631,12 @@ static int nti_make_paths(nt_layer *net) {
     return 1;
 }
 
-static nt_tensor *nti_make_param(nt_layer *l, int j, const nt_shape *shape, const char *path) {
-    nt_tensor *p = nt_variable(l->tape, l->dtype, *shape, NULL);
-    const char *name = l->row->param[j];
+static int nti_is_state(const nt_layer *l, int j) { return l->row->param[j][0] == '!'; }
+
+static nt_tensor *nti_make_param(nt_layer *l, int j, const nt_shape *shape, const char *path) { // state is in f32 at least
+    nt_tensor *p = nt_variable(l->tape, nti_is_state(l, j) ? nti_compute_dtype(l->dtype) : l->dtype, *shape, NULL);
+    const char *name = l->row->param[j] + nti_is_state(l, j);
+    if (p) nti_n(p)->state = (uint8_t)nti_is_state(l, j);
     size_t n = strlen(path), m = strlen(name);
     char *text = p ? (char *)nti_high(l->tape, NTI_PLAIN, NTI_FOR_OBJECT, n + m + 2) : NULL;
     if (!text) return NULL;
@@ -20502,7 +20677,7 @@ static int nti_init_leaf(nt_layer *l, nt_key_value key, const nt_tensor *x, cons
         size_t module = nti_module_length(p->name); // flax counts what each module asks for
         count = before && module == nti_module_length(before) && !memcmp(before, p->name, module) ? count + 1 : 1, before = p->name;
         nt_key_value own = nt_key_fold_in(key, nti_flax_number(p->name, module, (uint32_t)count));
-        if (nt_initialize(own, &l->init[j], l->dtype, shape[j], nti_data(p)) != NT_OK) {
+        if (nt_initialize(own, &l->init[j], p->dtype, shape[j], nti_data(p)) != NT_OK) {
             nti_sticky(l->tape, NT_ERROR_ARGUMENT, "nt_init: the initializer of %v does not fit its shape (fans need two axes)", p);
             return 0;
         }
@@ -20534,7 +20709,9 @@ static nt_tensor *nti_computed(nt_tensor *x, nt_dtype compute) { // labels and t
 static nt_tensor *nti_apply_leaf(nt_layer *l, nt_tensor *x, const nt_apply_desc *d, int at, const nti_application *a) {
     nt_tensor *p[NTI_LAYER_PARAMS];
     for (int j = 0; j < l->slots; j++)
-        p[j] = !l->use[j] ? NULL : nti_computed(d->params.count ? d->params.items[at++] : l->param[j], d->compute);
+        p[j] = !l->use[j]            ? NULL
+               : nti_is_state(l, j) ? l->param[j]
+                                    : nti_computed(d->params.count ? d->params.items[at++] : l->param[j], d->compute);
     nt_tensor *y = l->row->apply(l, x, p, a);
     if (y && y != x && !y->name) y->name = a->path; // for messages and reports
     return y;
@@ -20579,7 +20756,13 @@ static nt_status nti_init_list(nt_layer *net) { // the flat list of parameters, 
         if (l->epoch == epoch) continue;
         l->epoch = epoch, l->first = k;
         for (int j = 0; j < l->slots; j++)
-            if (l->use[j]) net->list[net->params++] = l->param[j];
+            if (l->use[j] && !nti_is_state(l, j)) net->list[net->params++] = l->param[j];
+    }
+    net->states = 0;
+    for (int k = 0; k < net->steps; k++) {
+        nt_layer *l = net->step[k];
+        for (int j = 0; j < l->slots && l->first == k; j++)
+            if (nti_is_state(l, j)) net->list[net->params + net->states++] = l->param[j];
     }
     net->initialised = net->tape->serial;
     return NT_OK;
@@ -20640,10 +20823,16 @@ NT_API nt_params nt_parameters(const nt_layer *net) {
     return net->initialised ? nti_list(net->list, net->params) : nti_list(NULL, 0);
 }
 
+NT_API nt_params nt_layer_state(const nt_layer *net) {
+    if (!net || net->tape->sticky) return nti_list(NULL, 0);
+    if (!net->initialised) nti_sticky(net->tape, NT_ERROR_STATE, "nt_layer_state: the layer has none yet; nt_init(net, key, x) makes it");
+    return net->initialised ? nti_list(net->list + net->params, net->states) : nti_list(NULL, 0);
+}
+
 static void nti_layer_rewound(void *layer, uint64_t serial) { // parameters newer than the mark are gone
     nt_layer *l = (nt_layer *)layer;
     if (l->initialised <= serial && l->touched <= serial) return;
-    l->initialised = l->touched = 0, l->list = NULL, l->params = 0;
+    l->initialised = l->touched = 0, l->list = NULL, l->params = l->states = 0;
     for (int j = 0; j < l->slots; j++) l->param[j] = NULL;
     for (int k = 0; k < l->steps; k++) l->path[k] = NULL;
 }
@@ -20805,7 +20994,7 @@ static int nti_counters_of(nt_optimizer *o) {
 
 // Variables that are trained: those given, or all that the loss reaches, in the order in which they were made.
 static int nti_trainable(const nti_node *n, uint32_t epoch) {
-    return n->mark == epoch && n->op == NTI_OP_VARIABLE && !n->frozen && nti_is_float(n->pub.dtype);
+    return n->mark == epoch && n->op == NTI_OP_VARIABLE && !n->frozen && !n->state && nti_is_float(n->pub.dtype);
 }
 
 static nt_params nti_trained(nt_tensor *loss, nt_params given) {
@@ -20835,6 +21024,7 @@ typedef struct nti_recipe { // what a step is made of, while it is compiled
     nt_tensor *loss, *weight;
     nt_params params, gradients;
     nt_params effects;           // of the micro-batch
+    nt_params states;            // assignments of layer state that the loss reaches
     nt_params updates;           // of the update, where it is a program of its own
     nt_budget_point *points;     // only the curve is wanted
     int capacity, *count;
@@ -20875,7 +21065,7 @@ static int nti_record_skips(nti_recipe *r) {
 static int nti_record_effects(nti_recipe *r) { // 0 after an error
     nt_optimizer *o = r->optimizer;
     int n = r->params.count;
-    r->effects = nti_result_list(o->tape, r->name, n), r->updates = nti_result_list(o->tape, r->name, n);
+    r->effects = nti_result_list(o->tape, r->name, n + r->states.count), r->updates = nti_result_list(o->tape, r->name, n);
     if (!r->effects.items || !r->updates.items || !nti_record_skips(r)) return 0;
     for (int k = 0; k < n; k++) {
         nti_slot *s = nti_slot_of(o, r->params.items[k]);
@@ -20889,6 +21079,38 @@ static int nti_record_effects(nti_recipe *r) { // 0 after an error
             r->updates.items[k] = nti_record_update(o, s, nti_check_finite(s->accumulator, HUGE_VAL));
         }
         if (!r->effects.items[k]) return 0;
+    }
+    for (int k = 0; k < r->states.count; k++) r->effects.items[n + k] = r->states.items[k];
+    return 1;
+}
+
+// The statistics that an assignment of layer state is made of: the last operands lead there.
+static const nti_node *nti_state_source(const nti_node *n) {
+    while (n->inputs && n->op != NTI_OP_NORM_STATS) n = n->in[n->inputs - 1];
+    return n;
+}
+
+// Assignments of layer state whose statistics the loss needs; 0 after an error.
+static int nti_reached_states(nti_recipe *r) {
+    nt_tape *t = r->loss->tape;
+    uint32_t epoch = nti_new_epoch(t);
+    int count = 0;
+    nti_n(r->loss)->mark = epoch;
+    for (nti_node *n = t->last; n; n = n->previous) {
+        count += n->op == NTI_OP_ASSIGN && n->in[0]->state;
+        for (int k = 0; n->mark == epoch && k < n->inputs; k++) n->in[k]->mark = epoch;
+    }
+    r->states = nti_list((nt_tensor **)nti_low(t, (size_t)(count + 1) * sizeof(nt_tensor *)), 0);
+    if (!r->states.items) { nti_no_room(t, r->name); return 0; }
+    uint32_t assigned = nti_new_epoch(t);
+    for (nti_node *n = t->last; n; n = n->previous) {
+        if (n->op != NTI_OP_ASSIGN || !n->in[0]->state || nti_state_source(n)->mark != epoch) continue;
+        if (n->in[0]->reach == assigned) {
+            nti_fail(t, NT_ERROR_ARGUMENT, "%s: the loss applies the layer of %v twice with .train; its statistics cannot be assigned twice",
+                     r->name, &n->in[0]->pub);
+            return 0;
+        }
+        n->in[0]->reach = assigned, r->states.items[r->states.count++] = &n->pub;
     }
     return 1;
 }
@@ -20962,6 +21184,7 @@ static int nti_step_valid(const nti_recipe *r) {
         if (p->tape != t || nti_n(p)->op != NTI_OP_VARIABLE)
             nti_fail(t, NT_ERROR_ARGUMENT, "%s: params[%d], %v, is not a variable of this tape", r->name, k, p);
         else if (nti_n(p)->frozen) nti_fail(t, NT_ERROR_ARGUMENT, "%s: params[%d], %v, is frozen", r->name, k, p);
+        else if (nti_n(p)->state) nti_fail(t, NT_ERROR_ARGUMENT, "%s: params[%d], %v, is state of a layer, no parameter", r->name, k, p);
         else if (!nti_is_float(p->dtype)) nti_fail(t, NT_ERROR_DTYPE, "%s: params[%d], %v, is not of a floating dtype", r->name, k, p);
         else {
             int twice = 0;
@@ -21041,7 +21264,7 @@ static nt_program *nti_compile_step(nt_tensor *loss, nt_optimizer *optimizer, co
                  "%s: the loss reaches no variable that could be trained; apply a layer that nt_init has filled, or name .params", r.name);
     else if (nti_step_valid(&r) && nti_counters_of(optimizer)) {
         r.weight = desc->weight ? desc->weight : optimizer->multi.k ? nt_full_like(loss, 1) : NULL;
-        if (nti_record_gradients(&r)) {
+        if (nti_reached_states(&r) && nti_record_gradients(&r)) {
             reached = (uint8_t *)nti_low(t, (size_t)r.params.count);
             for (int k = 0; reached && k < r.params.count; k++) reached[k] = r.gradients.items[k] != NULL;
             r.loss = nti_check_finite(loss, HUGE_VAL);

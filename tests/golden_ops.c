@@ -51,8 +51,6 @@ static double number_key(op_run *r, const op_args *a, const char *key, double mi
 static int int_key(op_run *r, const op_args *a, const char *key, int missing) { return (int)gd_int(r->c, a->node, key, missing); }
 static int keepdims(op_run *r, const op_args *a) { return int_key(r, a, "keepdims", 0); }
 
-static nt_tensor *mean_keep(nt_tensor *x, nt_axes axes) { return nt_mean_axes(x, axes, 1); }
-
 // ---------------------------------------------------------------------------------------------------------------------
 // Words with keys: elementwise and reductions
 // ---------------------------------------------------------------------------------------------------------------------
