@@ -15797,7 +15797,7 @@ static int nti_jet_kind(const nti_row *row, int active, int marked) {
 static int nti_jet_add(const nti_series *s, nti_node *n, int depth, nti_jet ***link) {
     const nti_row *row = nti_row_of(n->op);
     int active = 0, marked = 1;
-    if ((row->flags & NTI_NO_GRADIENT) || !nti_dtypes[n->pub.dtype].floating) return 1;
+    if ((row->flags & NTI_NO_GRADIENT) || !nti_is_float(n->pub.dtype)) return 1;
     for (int k = 0; k < n->inputs; k++) {
         if (!nti_jet_of(s, n->in[k])) continue;
         active++, marked = marked && nti_is_marked(n, k);

@@ -64,6 +64,13 @@ static void build_lenet(run *r) {
     else r->net = model_lenet(r->t, r->dtype, (int)c.at[0], (int)c.at[1], need_int(r, "hidden"), need_int(r, "out"));
 }
 
+static void build_resnet(run *r) {
+    gd_ints widths = need_sizes(r, "widths");
+    int groups = need_int(r, "groups"), out = need_int(r, "out");
+    if (widths.count < 1 || r->x->rank != 4) gd_fail(r->c, "resnet takes images and widths=");
+    else r->net = model_resnet(r->t, r->dtype, r->x->shape[1], r->x->shape[2], widths.count, widths.at, groups, out);
+}
+
 static void build_vit(run *r) {
     static const char *const pools[] = { "cls", "gap" };
     nt_vit_desc d;
@@ -106,7 +113,7 @@ static void build_gpt(run *r) {
 
 typedef struct model_row { const char *word; void (*build)(run *r); } model_row;
 static const model_row rows[] = {
-    { "mlp", build_mlp }, { "lenet", build_lenet }, { "vit", build_vit }, { "unet", build_unet }, { "rnn", build_rnn }, { "encdec", build_encdec }, { "gpt", build_gpt },
+    { "mlp", build_mlp }, { "lenet", build_lenet }, { "resnet", build_resnet }, { "vit", build_vit }, { "unet", build_unet }, { "rnn", build_rnn }, { "encdec", build_encdec }, { "gpt", build_gpt },
 };
 
 // Cross-entropy, or half the sum of squares, as a mean over examples (pixels, tokens).
@@ -175,7 +182,6 @@ static int build(run *r) {
     for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
         if (gd_is(c->spec, rows[k].word)) row = &rows[k];
     }
-    if (gd_is(c->spec, "resnet")) return gd_later(c, "resnet"), 0;
     if (!row) return gd_fail(c, "the word %s is not known", c->spec->word) != NULL;
     r->x = input_of(r, "x", 1), r->labels = input_of(r, "labels", !gd_is(c->spec, "encdec")), r->noise = input_of(r, "noise", gd_is(c->spec, "encdec"));
     if (!gd_stopped(c)) check_input(r);

@@ -51,6 +51,33 @@ static inline nt_layer *model_lenet(nt_tape *t, nt_dtype dtype, int a, int b, in
                      model_dense(t, dtype, hidden), nt_tanh_layer(t), model_dense(t, dtype, out));
 }
 
+static inline nt_layer *model_group_norm(nt_tape *t, nt_dtype dtype, int groups) {
+    nt_layer_norm_desc d;
+    memset(&d, 0, sizeof d);
+    d.dtype = dtype;
+    return nt_group_norm_layer(t, groups, &d);
+}
+
+// Two convolutions beside a skip, which is a 1x1 convolution where the shape changes.
+static inline nt_layer *model_resnet_block(nt_tape *t, nt_dtype dtype, int width, int stride, int groups, int changes) {
+    nt_layer *skip = changes ? nt_layer_named(model_conv(t, dtype, width, 1, stride, NT_SAME, NT_BIAS_OFF), "proj") : nt_identity_layer(t);
+    nt_layer *main = NT_SERIAL(t, model_conv(t, dtype, width, 3, stride, NT_SAME, NT_BIAS_OFF), model_group_norm(t, dtype, groups), nt_relu_layer(t),
+                               model_conv(t, dtype, width, 3, 1, NT_SAME, NT_BIAS_OFF), model_group_norm(t, dtype, groups));
+    return NT_SERIAL(t, nt_sum_layer(t, NT_LAYERS(skip, main)), nt_relu_layer(t));
+}
+
+// For images of this height and width.
+static inline nt_layer *model_resnet(nt_tape *t, nt_dtype dtype, int64_t height, int64_t width, int count, const int64_t *widths, int groups, int out) {
+    nt_layer *stem = nt_layer_named(model_conv(t, dtype, (int)widths[0], 3, 1, NT_SAME, NT_BIAS_OFF), "stem");
+    nt_layer *net = NT_SERIAL(t, stem, nt_layer_named(model_group_norm(t, dtype, groups), "stem_norm"), nt_relu_layer(t));
+    for (int k = 0; k < count; k++) {
+        int stride = k ? 2 : 1, changes = k && (widths[k] != widths[k - 1] || height > 1 || width > 1);
+        net = NT_SERIAL(t, net, model_numbered(model_resnet_block(t, dtype, (int)widths[k], stride, groups, changes), "Block_%d", k));
+        height = (height + stride - 1) / stride, width = (width + stride - 1) / stride;
+    }
+    return NT_SERIAL(t, net, nt_global_avg_pool_layer(t), nt_layer_named(model_dense(t, dtype, out), "head"));
+}
+
 // From the smallest image outwards: each level keeps its image beside what the next smaller level makes of it.
 static inline nt_layer *model_unet(nt_tape *t, nt_dtype dtype, int levels, const int64_t *widths, int out) {
     nt_layer *net = NULL;
