@@ -13563,7 +13563,10 @@ static nt_tensor *nti_jvp_norm(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
     nt_tensor *along = t[0] ? nti_record_norm(NTI_OP_NORM_GRAD, x[0], x[1], t[0], NULL, NULL, &s) : NULL;
     if (!s.i[0]) return along;
     if (along) along = nt_mul(along, nti_norm_along(y, x[2]));
-    if (t[2]) along = nti_sum_of(along, nt_mul(nti_norm_plain(y, x), nti_norm_along(y, t[2])));
+    if (t[2]) { // linear in scale and bias: the same operation, so that the plain normalised x is not kept for a linearized network
+        nt_tensor *own = nti_record_norm(NTI_OP_NORM, x[0], x[1], NULL, t[2], t[3] ? t[3] : nt_full_like(x[3], 0), &s);
+        return own ? nti_sum_of(along, own) : NULL;
+    }
     if (!t[3]) return along;
     nt_tensor *bias = nti_norm_along(y, t[3]);
     return along ? nt_add(along, bias) : bias ? nt_broadcast(bias, nt_shape_of(y)) : NULL;
@@ -17089,6 +17092,35 @@ static int nti_beam_affordable(const nti_order_room *r, int width, size_t best) 
            n * w * sizeof(int32_t) + (2 * w + n) * sizeof(nti_state) + 4 * w * words * sizeof(uint64_t) <= best + NTI_BEAM_FREE;
 }
 
+// What the operands of k that it reads last would cost if it came later: they are freed by k.
+#define NTI_LATE_USES 64 // readers that are looked at; a value with more counts as one that k reads last
+static size_t nti_freed_by(const nti_order_room *r, const int64_t *key, int32_t k) {
+    size_t freed = 0;
+    for (int32_t e = r->source_start[k]; e < r->source_start[k + 1]; e++) {
+        int32_t s = r->source[e], last = 1;
+        if (r->pinned[s]) continue;
+        if (r->use_start[s + 1] - r->use_start[s] <= NTI_LATE_USES)
+            for (int32_t u = r->use_start[s]; u < r->use_start[s + 1]; u++) last &= r->use[u] == k || key[r->use[u]] < key[k];
+        if (last) freed += r->bytes[s];
+    }
+    return freed;
+}
+
+// Every instruction right before the first that waits for it, where that does not keep more alive than it makes later.
+static int nti_order_late(nti_graph *g, const nti_order_room *r, const int32_t *order, int64_t *key, int32_t *other) {
+    const int64_t step = (int64_t)1 << 20;
+    for (int32_t p = 0; p < g->works; p++) key[order[p]] = step * p;
+    for (int32_t p = g->works - 1; p >= 0; p--) {
+        int32_t k = order[p];
+        int64_t first = INT64_MAX;
+        for (int32_t e = r->next_start[k]; e < r->next_start[k + 1]; e++)
+            if (key[r->next[e]] < first) first = key[r->next[e]];
+        if (first == INT64_MAX || first - key[k] <= step || nti_freed_by(r, key, k) >= r->bytes[k]) continue;
+        key[k] = first - 1;
+    }
+    return nti_order_by_key(g, r, key, other);
+}
+
 // The best of recording order, the order in which targets ask, and searches of growing width while the work lasts.
 static int nti_order_search(nti_graph *g, nti_order_room *r, int32_t *order, int32_t *other) {
     size_t n = (size_t)g->works, best;
@@ -17111,6 +17143,8 @@ static int nti_order_search(nti_graph *g, nti_order_room *r, int32_t *order, int
         if (found < 0) return 0;
         if (found) best = nti_order_peak(r, other, done), memcpy(order, other, n * sizeof *order);
     }
+    if (!nti_order_late(g, r, order, key, other)) return 0;
+    if (nti_order_peak(r, other, done) <= best) memcpy(order, other, n * sizeof *order);
     return 1;
 }
 
