@@ -674,6 +674,32 @@ static void check_chain(uint64_t seed, tally *s, int loud) {
     nt_tape_close(t);
 }
 
+// Recording in arrays that are too small, each a little larger than the one before, until there is room.
+static void shortage(void) {
+    enum { MOST = 1 << 18 };
+    char *memory = (char *)malloc(MOST);
+    int sizes = 0, clean = 1, enough = 0;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        function f;
+        nt_tensor *y = NULL;
+        function_make(&f, seed);
+        for (size_t size = nt_tape_size_min(); !y && size <= MOST; size += 997, sizes++) {
+            nt_tape_desc desc;
+            memset(&desc, 0, sizeof desc), desc.memory = memory, desc.memory_size = size;
+            nt_tape *t = nt_tape_open(&desc);
+            nt_tensor *tx = nt_variable(t, NT_F64, NT_SHAPE(N), NULL), *tw = nt_variable(t, NT_F64, NT_SHAPE(N), NULL), *v[STEPS + 2] = { tw, tx };
+            for (int k = 0; k < f.steps; k++) v[k + 2] = record_step(&f, t, f.step[k].kind, v[f.step[k].a], v[f.step[k].b]);
+            y = v[f.steps + 1];
+            for (int k = 0; k < f.depth; k++) y = record_transform(&f.to[k], t, y, tx, tw);
+            clean &= y ? !nt_error(t) : nt_error_status(t) == NT_ERROR_MEMORY;
+            nt_tape_close(t);
+        }
+        enough += y != NULL;
+    }
+    tap_ok(clean && enough == 40, "chains recorded in %d arrays: in those that are too small, an error of memory", sizes);
+    free(memory);
+}
+
 static void chains(int count) {
     tally s;
     int least = count;
@@ -701,6 +727,7 @@ int main(int argc, char **argv) {
     batches();
     random_batches();
     jacobians();
+    shortage();
     chains(5000);
     return tap_end();
 }
