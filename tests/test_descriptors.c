@@ -144,6 +144,100 @@ static void layers(void) {
     tap_ok(nt_parameters(with(nt_embed_layer(t, 6, 3, &e), token)).items[0]->dtype == NT_F64, "embedding: .dtype");
 }
 
+static nt_layer *init(nt_layer *net, nt_tensor *x) { return nt_init(net, nt_key(5), x) == NT_OK ? net : NULL; }
+static nt_tensor *applied(nt_layer *net, nt_tensor *x) { return nt_apply(init(net, x), x, NULL); }
+
+static void attentions(void) {
+    nt_tensor *q = waves(NT_SHAPE(1, 4, 2, 3), 1.1), *k = waves(NT_SHAPE(1, 4, 2, 3), 0.7), *plain = nt_attention(q, k, k, NULL, NULL);
+    nt_attention_desc d;
+    CLEAR(d);
+    tap_ok(same(plain, nt_attention(q, k, k, NULL, &d)), "attention: NULL is all zeros");
+    d.scale = 1 / sqrt(3.0);
+    tap_ok(same(plain, nt_attention(q, k, k, NULL, &d)), "attention: scale 0 is 1 / sqrt(d)");
+    d.scale = NT_ZERO;
+    nt_tensor *even = nt_attention(q, nt_scale(k, 0), k, NULL, NULL);
+    tap_ok(same(even, nt_attention(q, k, k, NULL, &d)) && !same(plain, even), "attention: NT_ZERO makes all scores equal");
+    CLEAR(d), d.causal = 1;
+    tap_ok(!same(plain, nt_attention(q, k, k, NULL, &d)), "attention: .causal");
+
+    nt_tensor *x = waves(NT_SHAPE(2, 3, 8), 0.8), *image = waves(NT_SHAPE(1, 32, 32, 3), 0.8), *small = waves(NT_SHAPE(1, 8, 8, 3), 0.8);
+    nt_attention_layer_desc a, b;
+    CLEAR(a), CLEAR(b);
+    nt_tensor *self = applied(nt_attention_layer(t, 2, NULL), x);
+    tap_ok(same(self, applied(nt_attention_layer(t, 2, &a), x)), "attention layer: NULL is all zeros");
+    a.features = a.out_features = 8, a.kernel_init.kind = NT_LECUN_NORMAL, a.bias_init.kind = NT_INIT_ZEROS;
+    tap_ok(same(self, applied(nt_attention_layer(t, 2, &a), x)), "attention layer: zeros are the input's width, lecun normal and zeros");
+    a.features = 4, a.out_features = 5, a.bias = NT_BIAS_OFF;
+    nt_layer *narrow = init(nt_attention_layer(t, 2, &a), x);
+    tap_ok(nt_parameters(narrow).count == 4 && nt_shape_of(nt_parameters(narrow).items[0]).size[2] == 2 && nt_shape_of(nt_apply(narrow, x, NULL)).size[2] == 5,
+           "attention layer: .features, .out_features and bias off");
+    b.causal = 1;
+    tap_ok(!same(self, applied(nt_attention_layer(t, 2, &b), x)), "attention layer: .causal");
+    CLEAR(b), b.bias_init.kind = NT_INIT_ONES;
+    tap_ok(!same(self, applied(nt_attention_layer(t, 2, &b), x)), "attention layer: .bias_init");
+    CLEAR(b), b.dtype = NT_F64;
+    tap_ok(nt_parameters(init(nt_attention_layer(t, 2, &b), nt_cast(x, NT_F64))).items[7]->dtype == NT_F64, "attention layer: .dtype");
+
+    nt_encoder_desc e, f;
+    nt_apply_desc train;
+    CLEAR(e), CLEAR(train), e.dim = 8, e.heads = 2, f = e, f.mlp = 32, train.train = 1;
+    nt_tensor *block = applied(nt_encoder_layer(t, &e), x);
+    tap_ok(same(block, applied(nt_encoder_layer(t, &f), x)), "encoder: mlp 0 is four times the width");
+    f.mlp = 5;
+    tap_ok(nt_size(nt_parameters(init(nt_encoder_layer(t, &f), x)).items[12]) == 40, "encoder: .mlp");
+    f = e, f.causal = 1;
+    tap_ok(!same(block, applied(nt_encoder_layer(t, &f), x)), "encoder: .causal");
+    f = e, f.dropout = 0.5;
+    tap_ok(!same(block, nt_apply(init(nt_encoder_layer(t, &f), x), x, &train)) && same(block, applied(nt_encoder_layer(t, &f), x)), "encoder: .dropout");
+    f = e, f.dtype = NT_F64;
+    tap_ok(nt_parameters(init(nt_encoder_layer(t, &f), nt_cast(x, NT_F64))).items[12]->dtype == NT_F64, "encoder: .dtype");
+
+    nt_vit_desc v, w;
+    CLEAR(v), v.outputs = 3, w = v, w.patch = 16, w.dim = 192, w.depth = 12, w.heads = 3, w.mlp = 768, w.head_init.kind = NT_INIT_ZEROS;
+    nt_layer *usual = init(nt_vit_layer(t, &v), image), *said = init(nt_vit_layer(t, &w), image);
+    int equal = nt_parameters(usual).count == nt_parameters(said).count;
+    for (int i = 0; equal && i < nt_parameters(usual).count; i++) equal = nt_size(nt_parameters(usual).items[i]) == nt_size(nt_parameters(said).items[i]);
+    tap_ok(equal && same(nt_apply(usual, image, NULL), nt_apply(said, image, NULL)), "vision transformer: zeros are 16, 192, 12, 3, 768 and a head of zeros");
+    v.patch = 4, v.dim = 8, v.depth = 1, v.heads = 2, v.mlp = 6, v.head_init.kind = NT_LECUN_NORMAL;
+    nt_layer *tiny = init(nt_vit_layer(t, &v), small);
+    tap_ok(nt_parameters(tiny).count == 24 && nt_shape_of(nt_parameters(tiny).items[0]).size[0] == 4 && nt_shape_of(nt_apply(tiny, small, NULL)).size[1] == 3,
+           "vision transformer: .patch, .dim, .depth, .heads, .mlp, .outputs");
+    w = v, w.mean_pool = 1;
+    tap_ok(nt_parameters(init(nt_vit_layer(t, &w), small)).count == 23, "vision transformer: .mean_pool has no class token");
+    w = v, w.dropout = 0.5;
+    tap_ok(!same(nt_apply(tiny, small, NULL), nt_apply(init(nt_vit_layer(t, &w), small), small, &train)), "vision transformer: .dropout");
+    w = v, w.dtype = NT_F64;
+    tap_ok(nt_parameters(init(nt_vit_layer(t, &w), nt_cast(small, NT_F64))).items[2]->dtype == NT_F64, "vision transformer: .dtype");
+}
+
+static void batch_norms(void) {
+    nt_tensor *x = waves(NT_SHAPE(5, 3), 0.8);
+    nt_apply_desc train;
+    nt_batch_norm_desc d, e;
+    CLEAR(train), CLEAR(d), train.train = 1;
+    nt_tensor *plain = nt_apply(init(nt_batch_norm_layer(t, NULL), x), x, &train);
+    tap_ok(same(plain, nt_apply(init(nt_batch_norm_layer(t, &d), x), x, &train)), "batch norm: NULL is all zeros");
+    d.eps = 1e-5;
+    tap_ok(same(plain, nt_apply(init(nt_batch_norm_layer(t, &d), x), x, &train)), "batch norm: eps 0 is 1e-5");
+    d.eps = NT_ZERO, e = d, e.eps = 1e-30;
+    tap_ok(same(nt_apply(init(nt_batch_norm_layer(t, &d), x), x, &train), nt_apply(init(nt_batch_norm_layer(t, &e), x), x, &train)), "batch norm: NT_ZERO is no eps");
+    CLEAR(d), d.no_scale = 1;
+    tap_ok(nt_parameters(init(nt_batch_norm_layer(t, &d), x)).count == 1, "batch norm: .no_scale");
+    d.no_bias = 1;
+    tap_ok(nt_parameters(init(nt_batch_norm_layer(t, &d), x)).count == 0 && nt_layer_state(init(nt_batch_norm_layer(t, &d), x)).count == 2, "batch norm: .no_bias");
+    d.dtype = NT_F64;
+    tap_ok(nt_layer_state(init(nt_batch_norm_layer(t, &d), nt_cast(x, NT_F64))).items[0]->dtype == NT_F64, "batch norm: .dtype");
+    const double momentum[3] = { 0, 0.99, NT_ZERO };
+    float mean[3];
+    for (int k = 0; k < 3; k++) { // the first mean after one run; a momentum of 0 has the batch's own
+        CLEAR(d), d.momentum = momentum[k];
+        nt_layer *net = NT_SERIAL(t, nt_batch_norm_layer(t, &d), nt_dense_layer(t, 1, NULL));
+        nt_program *p = nt_compile_step(nt_mean(nt_square(nt_apply(init(net, x), x, &train))), nt_sgd(t, NULL), NULL);
+        mean[k] = p && nt_run(p) == NT_OK ? ((float *)nt_data(nt_layer_state(net).items[0]))[0] : -1;
+    }
+    tap_ok(mean[0] == mean[1] && fabs(mean[0] / mean[2] - 0.01) < 1e-6, "batch norm: momentum 0 is 0.99, NT_ZERO is none");
+}
+
 static void cells(void) {
     nt_tensor *x = waves(NT_SHAPE(2, 3, 4), 0.8);
     nt_cell_desc c;
@@ -281,6 +375,8 @@ int main(void) {
     pools();
     losses();
     layers();
+    attentions();
+    batch_norms();
     cells();
     optimizers();
     initializers();
