@@ -707,6 +707,36 @@ typedef struct nt_scan_desc {
 typedef struct nt_scan_result { nt_params carry, outputs; } nt_scan_result; // the last carry; (count, shape) each. Counts 0 on an error
 NT_API nt_scan_result nt_scan(nt_tape *t, int64_t count, nt_params carry, nt_params xs, nt_scan_step step, const nt_scan_desc *desc); // xs (count, ...)
 
+// Operations of the host. A value is known by what the functions here say of it; it goes through every transform as any other.
+typedef struct nt_array { void *data; const int64_t *shape; int rank; nt_dtype dtype; } nt_array; // row-major
+
+// Functions get `user`. A missing rule is taken from the other one (vjp and jvp are each other's transposes); where both are missing,
+// asking for the derivative is an error that names the operation. Rules record with public operations; a NULL result is zero.
+typedef struct nt_custom_desc {
+    const char *name;         // in errors and reports (copied); NULL: "nt_custom"
+    void *user;
+    // dtype and shape of the result, from arrays without data; 0 refuses the operands. NULL: those of operand 0.
+    int (*infer)(void *user, const nt_array *in, int inputs, nt_dtype *dtype, nt_shape *shape);
+    // Writes `out`, which does not overlap the operands. A function of the operands alone: equal calls may be computed once. With .tiles
+    // above 1 it is called once for each tile, 0 <= tile < tiles, in any order and on any thread of the host, and writes the tile's part.
+    void (*eval)(void *user, const nt_array *in, int inputs, const nt_array *out, int64_t tile, int64_t tiles);
+    int64_t tiles;            // 0: 1
+    uint32_t linear;          // bit k: linear in operand k, which then needs no jvp
+    // The cotangent of operand k, shaped like it, for the cotangent g of the result y.
+    nt_tensor *(*vjp)(void *user, nt_tensor *y, nt_params in, nt_tensor *g, int k);
+    // The tangent of y; a NULL item of `tangents` is zero.
+    nt_tensor *(*jvp)(void *user, nt_tensor *y, nt_params in, nt_params tangents);
+    // The operation on operands that have an axis of this size in front where batched[k], as the result must have. NULL: one after the
+    // other, by eval.
+    nt_tensor *(*vmap)(void *user, nt_params in, const uint8_t *batched, int64_t size);
+    double flops;             // of a call; 0: one an element of the result
+} nt_custom_desc;
+// At most 16 operands of any dtypes. The descriptor is copied to the tape's top end; a rewind past it ends it with what uses it.
+NT_API nt_tensor *nt_custom(nt_tape *t, const nt_custom_desc *desc, nt_params in);
+// y, as recorded from `in`, with the host's derivative with respect to `in`, and no other: .vjp or .jvp of the descriptor (and .name and
+// .user); y in it is the result. Straight-through estimators, gradients that are clipped on the way.
+NT_API nt_tensor *nt_custom_vjp(nt_tensor *y, nt_params in, const nt_custom_desc *rule);
+
 // >>programs
 // ---------------------------------------------------------------------------------------------------------------------
 // Compiling finds what the outputs need, an order with a low peak, and an address for everything. The result owns (or
@@ -1281,7 +1311,7 @@ typedef struct nti_end { size_t used; nti_block *block; } nti_end;
 enum { NTI_BOX_VALUE, NTI_BOX_TANGENT, NTI_BOX_GRADIENT, NTI_BOX_PARAMETER, NTI_BOX_OUTPUT, NTI_BOX_WORK, NTI_BOX_NONE };
 
 typedef enum nti_purpose { NTI_FOR_INPUT, NTI_FOR_VARIABLE, NTI_FOR_PROGRAM, NTI_FOR_SCRATCH, NTI_FOR_OBJECT, NTI_PURPOSES } nti_purpose;
-typedef enum nti_kind { NTI_PLAIN, NTI_LEAF, NTI_LAYER, NTI_OPTIMIZER, NTI_PROGRAM, NTI_SCRATCH, NTI_RELEASED } nti_kind;
+typedef enum nti_kind { NTI_PLAIN, NTI_LEAF, NTI_LAYER, NTI_OPTIMIZER, NTI_PROGRAM, NTI_SCRATCH, NTI_CUSTOM, NTI_RELEASED } nti_kind;
 
 // In front of everything at the high end, so that a rewind finds what survives and a report knows what the bytes are for.
 typedef struct nti_object {
@@ -1800,6 +1830,8 @@ typedef struct nti_row {
 
 static const nti_row *nti_row_of(int op);
 
+static const char *nti_op_name(int op, const int64_t *i); // of the row, or of the host's operation
+
 // "nt_conv(f32[1,8,8,3], kernel f32[3,3,4,16])"
 static void nti_put_call(nti_text *o, const char *name, nti_node *const *in, int inputs) {
     nti_put_string(o, name);
@@ -1818,7 +1850,7 @@ static int nti_wrong(nti_node *n, nt_status status, const char *format, ...) {
     if (t->sticky) return 0;
     va_list args;
     nti_text o = { t->message, sizeof t->message, 0, 0 };
-    nti_put_call(&o, nti_row_of(n->op)->name, n->in, n->inputs);
+    nti_put_call(&o, nti_op_name(n->op, n->i), n->in, n->inputs);
     nti_put_string(&o, ": ");
     va_start(args, format);
     nti_vformat(&o, format, args);
@@ -9621,6 +9653,39 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
     nti_map_write_views(c, &copy);
     nti_eval_copy(&copy, phase, tile, worker);
 }
+// Operations of the host: attribute 0 is the address of the descriptor, 1 the number of batch axes in front of all operands and of
+// the result, which the host does not see.
+#define NTI_CUSTOM_MOST 16 // operands
+typedef struct nti_custom {
+    nt_custom_desc desc;
+    int deriving; // its vjp is being taken from its jvp
+} nti_custom;
+
+static nti_custom *nti_custom_of(const int64_t *i) { return (nti_custom *)(intptr_t)i[0]; }
+
+static const char *nti_custom_name(const nti_custom *u) { return u->desc.name ? u->desc.name : "nt_custom"; }
+
+static void nti_plan_custom(const nti_call *c, nti_plan *p) {
+    const nti_custom *u = nti_custom_of(c->i);
+    p->phases = 1, p->tiles[0] = u->desc.tiles > 1 ? u->desc.tiles : 1, p->shared = p->worker = 0;
+    for (int a = 0; a < (int)c->i[1]; a++) p->tiles[0] *= c->out.shape[a];
+}
+
+static void nti_eval_custom(const nti_call *c, int phase, int64_t tile, void *worker) {
+    const nti_custom *u = nti_custom_of(c->i);
+    nt_array a[NTI_CUSTOM_MOST + 1];
+    int64_t tiles = u->desc.tiles > 1 ? u->desc.tiles : 1;
+    int batch = (int)c->i[1];
+    (void)phase, (void)worker;
+    for (int k = 0; k <= c->inputs; k++) {
+        const nti_view *v = k < c->inputs ? &c->in[k] : &c->out;
+        size_t bytes = nt_dtype_size((nt_dtype)v->dtype);
+        a[k].shape = v->shape + batch, a[k].rank = v->rank - batch, a[k].dtype = (nt_dtype)v->dtype;
+        for (int j = 0; j < a[k].rank; j++) bytes *= (size_t)a[k].shape[j];
+        a[k].data = (char *)v->data + bytes * (size_t)(tile / tiles);
+    }
+    u->desc.eval(u->desc.user, a, c->inputs, &a[c->inputs], tile % tiles, tiles);
+}
 // >>rows
 // ---------------------------------------------------------------------------------------------------------------------
 // The operations. One row each in NTI_ROWS; the functions that a row names stand below it, in the order of the rows:
@@ -9855,6 +9920,10 @@ static void nti_eval_map_write(const nti_call *c, int phase, int64_t tile, void 
       nti_vmap_map_sum, NULL, nti_sample_loop) \
     X(MAP_STACK, "nt_map_stack", 2, NTI_LEAVES | NTI_VIEW | NTI_STRIDED | NTI_CHEAP, 1, -1, -2, 2, nti_infer_map_stack, nti_view_same, NULL, NULL, NULL, NULL, nti_jvp_map_result, \
       nti_vjp_map_stack, nti_vmap_map_stack, NULL, nti_sample_loop) \
+    X(CUSTOM, "nt_custom", -1, NTI_HALVES, 0, -1, -2, 2, nti_infer_custom, NULL, nti_plan_custom, nti_eval_custom, nti_cost_custom, NULL, nti_jvp_custom, nti_vjp_custom, \
+      nti_vmap_custom, NULL, nti_sample_custom) \
+    X(CUSTOM_VJP, "nt_custom_vjp", -1, NTI_VIEW | NTI_STRIDED | NTI_CHEAP, 0, -1, 0, 0, nti_infer_custom_vjp, nti_view_same, NULL, NULL, NULL, NULL, nti_jvp_custom, \
+      nti_vjp_custom, nti_vmap_custom, NULL, nti_sample_none) \
     X(MAP_OUTER, "value outside of the map", 0, NTI_LEAF_ROW | NTI_ALONE, 0, -1, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
     X(MAP_START, "nt_map result", 0, NTI_ALONE | NTI_HALVES | NTI_CHEAP, 0, -1, 0, 0, NULL, NULL, nti_plan_map_start, nti_eval_map_start, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
     X(MAP_LOOP, "nt_map body", -1, NTI_ALONE | NTI_STRIDED | NTI_HALVES, 0, -1, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, nti_sample_none) \
@@ -12894,6 +12963,97 @@ NT_API nt_tensor *nt_map_stack(nt_map *m, nt_tensor *y) {
     shape.size[0] = m->count;
     return nt_broadcast(y, shape);
 }
+// Operations of the host ----------------------------------------------------------------------------------------------------
+
+static const char *nti_op_name(int op, const int64_t *i) {
+    return op == NTI_OP_CUSTOM || op == NTI_OP_CUSTOM_VJP ? nti_custom_name(nti_custom_of(i)) : nti_row_of(op)->name;
+}
+
+static int nti_infer_custom(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    const nt_custom_desc *d = &nti_custom_of(n->i)->desc;
+    nt_array a[NTI_CUSTOM_MOST];
+    int batch = (int)n->i[1];
+    for (int k = 0; k < n->inputs; k++) {
+        const nt_tensor *x = &n->in[k]->pub;
+        a[k].data = NULL, a[k].shape = x->shape + batch, a[k].rank = x->rank - batch, a[k].dtype = x->dtype;
+        for (int j = 0; j < batch; j++)
+            if (a[k].rank < 0 || x->shape[j] != n->in[0]->pub.shape[j])
+                return nti_wrong(n, NT_ERROR_SHAPE, "operands differ in their batches");
+    }
+    if (d->infer) {
+        if (!d->infer(d->user, a, n->inputs, dtype, shape)) return nti_wrong(n, NT_ERROR_SHAPE, "refuses these operands");
+    } else if (!n->inputs) return nti_wrong(n, NT_ERROR_ARGUMENT, "an operation without operands needs .infer");
+    else *dtype = a[0].dtype, *shape = nt_shape_make(a[0].rank, a[0].shape);
+    if (!nti_shape_valid(shape, *dtype) || shape->rank + batch > NT_MAX_RANK)
+        return nti_wrong(n, NT_ERROR_SHAPE, "its result has no valid shape, %s%S", nt_dtype_name(*dtype), shape);
+    for (int k = shape->rank - 1; k >= 0; k--) shape->size[k + batch] = shape->size[k];
+    for (int k = 0; k < batch; k++) shape->size[k] = n->in[0]->pub.shape[k];
+    shape->rank += batch;
+    return 1;
+}
+
+static int nti_infer_custom_vjp(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
+    *dtype = n->in[0]->pub.dtype, *shape = nt_shape_of(&n->in[0]->pub);
+    return 1;
+}
+
+static double nti_cost_custom(const nti_node *n) {
+    const nt_custom_desc *d = &nti_custom_of(n->i)->desc;
+    double cost = d->flops > 0 ? d->flops : (double)nti_count(n->pub.rank - (int)n->i[1], n->pub.shape + n->i[1]);
+    return cost * (double)nti_count((int)n->i[1], n->pub.shape);
+}
+
+static int nti_custom_equal(const nt_custom_desc *a, const nt_custom_desc *b, const char *name) {
+    return a->user == b->user && a->infer == b->infer && a->eval == b->eval && a->tiles == b->tiles && a->linear == b->linear &&
+           a->vjp == b->vjp && a->jvp == b->jvp && a->vmap == b->vmap && !(a->flops < b->flops) && !(a->flops > b->flops) &&
+           !strcmp(a->name, name);
+}
+
+// The copy of a descriptor at the high end: one for equal ones.
+static nti_custom *nti_custom_object(nt_tape *t, const nt_custom_desc *d) {
+    const char *name = d->name ? d->name : "nt_custom";
+    size_t bytes = strlen(name) + 1;
+    for (nti_object *o = t->objects; o; o = o->previous) {
+        nti_custom *known = o->kind == NTI_CUSTOM ? (nti_custom *)nti_object_body(o) : NULL;
+        if (known && nti_custom_equal(&known->desc, d, name)) return known;
+    }
+    nti_custom *u = (nti_custom *)nti_high(t, NTI_CUSTOM, NTI_FOR_OBJECT, sizeof *u + bytes);
+    if (!u) { nti_no_room(t, name); return NULL; }
+    u->desc = *d, u->desc.name = (const char *)(u + 1);
+    memcpy(u + 1, name, bytes);
+    return u;
+}
+
+static nt_tensor *nti_custom_record(nt_tape *t, int op, const nt_custom_desc *desc, nt_tensor *y, nt_params in) {
+    nt_tensor *x[NTI_CUSTOM_MOST + 1];
+    int64_t i[2] = { 0, 0 };
+    int n = 0;
+    if (in.count < 0 || in.count > NTI_CUSTOM_MOST) {
+        nti_sticky(t, NT_ERROR_ARGUMENT, "%s: %d operands; at most %d", desc->name ? desc->name : "nt_custom", in.count, NTI_CUSTOM_MOST);
+        return NULL;
+    }
+    if (y) x[n++] = y;
+    for (int k = 0; k < in.count; k++) x[n++] = in.items ? in.items[k] : NULL;
+    for (int k = 0; k < n; k++)
+        if (!x[k]) return NULL;
+    nti_custom *u = nti_custom_object(t, desc);
+    i[0] = (int64_t)(intptr_t)u;
+    return u ? nti_record(t, op, x, n, i, 2, NULL, 0) : NULL;
+}
+
+NT_API nt_tensor *nt_custom(nt_tape *t, const nt_custom_desc *desc, nt_params in) {
+    if (!t || t->sticky) return NULL;
+    if (desc && desc->eval) return nti_custom_record(t, NTI_OP_CUSTOM, desc, NULL, in);
+    nti_sticky(t, NT_ERROR_ARGUMENT, "nt_custom: %s", desc ? "the descriptor has no .eval" : "there is no descriptor");
+    return NULL;
+}
+
+NT_API nt_tensor *nt_custom_vjp(nt_tensor *y, nt_params in, const nt_custom_desc *rule) {
+    if (!nti_alive(y)) return NULL;
+    if (rule && (rule->vjp || rule->jvp)) return nti_custom_record(y->tape, NTI_OP_CUSTOM_VJP, rule, y, in);
+    nti_sticky(y->tape, NT_ERROR_ARGUMENT, "nt_custom_vjp of %v: there is no rule, .vjp or .jvp", y);
+    return NULL;
+}
 // >>rules
 // ---------------------------------------------------------------------------------------------------------------------
 // Derivatives, written in public operations, so that they can be differentiated again. A NULL tangent is zero; a NULL
@@ -14237,6 +14397,152 @@ static nt_tensor *nti_vmap_fold_in(nt_tensor *y, nt_tensor **x, const uint8_t *b
     }
     return nti_again(y, x);
 }
+// Operations of the host ----------------------------------------------------------------------------------------------------
+
+static void nti_vjp_walk(nt_tape *t, nt_params outputs, nt_params cotangents, nt_params inputs, nt_tensor **result);
+static nt_params nti_list(nt_tensor **items, int count);
+static nt_tensor *nti_stand_in(nt_tensor *x);
+
+// One call of the host's operation, without batch axes.
+typedef struct nti_custom_use { nti_custom *custom; nt_tensor *y; nt_params x; } nti_custom_use;
+
+static nt_tensor *nti_custom_shaped(const nti_custom_use *u, nt_tensor *c, const nt_tensor *like, const char *rule) {
+    nt_tape *t = u->y->tape;
+    if (!c || t->sticky) return NULL;
+    if (nti_alive(c) && c->tape == t && c->dtype == like->dtype && nti_same_shape(c, like)) return c;
+    nti_sticky(t, NT_ERROR_SHAPE, "%s: its %s gave %v where %v is needed", nti_custom_name(u->custom), rule, c, like);
+    return NULL;
+}
+
+static nt_tensor *nti_custom_missing(const nti_custom_use *u) {
+    nti_sticky(u->y->tape, NT_ERROR_DERIVATIVE, "%s: this operation of the host has no derivative: neither .vjp nor .jvp",
+               nti_custom_name(u->custom));
+    return NULL;
+}
+
+static nt_tensor *nti_custom_vjp_host(const nti_custom_use *u, nt_tensor *g, int k) {
+    const nt_custom_desc *d = &u->custom->desc;
+    return nti_custom_shaped(u, d->vjp(d->user, u->y, u->x, g, k), u->x.items[k], "vjp");
+}
+
+static nt_tensor *nti_custom_jvp_host(const nti_custom_use *u, nt_tensor **t) {
+    const nt_custom_desc *d = &u->custom->desc;
+    return nti_custom_shaped(u, d->jvp(d->user, u->y, u->x, nti_list(t, u->x.count)), u->y, "jvp");
+}
+
+// A missing rule is the transpose of the other: that is linear in what stands for the tangent or cotangent, so its derivative there is
+// right wherever it is taken, and an alias of the value will do, which belongs to the same map. What a rule gives without it is zero.
+static nt_tensor *nti_custom_vjp_rule(const nti_custom_use *u, nt_tensor *g, int k) {
+    nt_tensor *t[NTI_CUSTOM_MOST] = { NULL }, *stand, *y, *c = NULL;
+    if (u->custom->desc.vjp) return nti_custom_vjp_host(u, g, k);
+    if (!u->custom->desc.jvp || u->custom->deriving) return nti_custom_missing(u);
+    t[k] = stand = nti_stand_in(u->x.items[k]);
+    y = stand ? nti_custom_jvp_host(u, t) : NULL;
+    if (!y || nti_n(y)->serial < nti_n(stand)->serial) return NULL;
+    u->custom->deriving = 1;
+    nti_vjp_walk(y->tape, nti_list(&y, 1), nti_list(&g, 1), nti_list(&stand, 1), &c);
+    u->custom->deriving = 0;
+    return c;
+}
+
+static nt_tensor *nti_custom_jvp_rule(const nti_custom_use *u, nt_tensor **t) {
+    nt_tensor *c[NTI_CUSTOM_MOST], *along[NTI_CUSTOM_MOST], *stand, *y = NULL;
+    int n = 0;
+    if (u->custom->desc.jvp) return nti_custom_jvp_host(u, t);
+    if (!u->custom->desc.vjp) return nti_custom_missing(u);
+    stand = nti_stand_in(u->y);
+    for (int k = 0; stand && k < u->x.count; k++) {
+        nt_tensor *x = t[k] ? nti_custom_vjp_host(u, stand, k) : NULL;
+        if (x && nti_n(x)->serial >= nti_n(stand)->serial) c[n] = x, along[n++] = t[k];
+    }
+    if (n && !u->y->tape->sticky) nti_vjp_walk(u->y->tape, nti_list(c, n), nti_list(along, n), nti_list(&stand, 1), &y);
+    return y;
+}
+
+// Rules under batch axes go from one element of the batch to the next, in a map inside of those that the values belong to.
+typedef struct nti_custom_batch { nt_map *map; int axes; } nti_custom_batch;
+
+static void nti_custom_inside(nt_map **around, const nt_tensor *x) {
+    nt_map *loop = x ? nti_n(x)->loop : NULL;
+    if (loop && (!*around || nti_loop_within(loop, *around))) *around = loop;
+}
+
+static nt_tensor *nti_custom_slice(const nti_custom_batch *b, nt_tensor *x) {
+    nt_shape shape = nt_shape_make(1, x->shape);
+    if (!b->axes) return x;
+    shape.size[0] = b->map->count;
+    for (int a = b->axes; a < x->rank; a++) shape.size[shape.rank++] = x->shape[a];
+    return nt_map_slice(b->map, nt_reshape(x, shape));
+}
+
+// The rule of y's operation: its vjp for operand k with the one number g, or (k below 0) its jvp along the numbers t.
+static nt_tensor *nti_custom_rule(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k, nt_tensor **t) {
+    const nti_node *n = nti_n(y);
+    int first = n->op == NTI_OP_CUSTOM_VJP, count = n->inputs - first;
+    nt_tensor *in[NTI_CUSTOM_MOST], *along[NTI_CUSTOM_MOST] = { NULL }, *c;
+    nti_custom_batch b = { NULL, (int)n->i[1] };
+    nti_custom_use u = { nti_custom_of(n->i), y, { 0, NULL } };
+    if (b.axes) {
+        nt_map *around = NULL;
+        nti_custom_inside(&around, y), nti_custom_inside(&around, g);
+        for (int j = first; j < n->inputs; j++) nti_custom_inside(&around, x[j]), nti_custom_inside(&around, t ? t[j] : NULL);
+        int64_t size = nti_count(b.axes, y->shape);
+        if (!size) return NULL;
+        if (size > INT32_MAX || (around && around->depth + 1 >= NTI_MAX_LOOPS)) {
+            nti_sticky(y->tape, NT_ERROR_SHAPE, "%s: a batch of %lld, or maps nested too deep for its rules", nti_custom_name(u.custom),
+                       (long long)size);
+            return NULL;
+        }
+        b.map = nti_map_new(y->tape, size, 1, around);
+        if (!b.map) return NULL;
+        u.y = nti_custom_slice(&b, y);
+        if (g) g = nti_custom_slice(&b, g);
+    }
+    for (int j = 0; j < count; j++) {
+        in[j] = nti_custom_slice(&b, x[j + first]);
+        if (t && t[j + first]) along[j] = nti_custom_slice(&b, t[j + first]);
+        if (!in[j]) return NULL;
+    }
+    u.x = nti_list(in, count);
+    if (!u.y) return NULL;
+    c = t ? nti_custom_jvp_rule(&u, along) : nti_custom_vjp_rule(&u, g, k - first);
+    return c && b.axes ? nt_reshape(nt_map_stack(b.map, c), nt_shape_of(t ? y : x[k])) : c;
+}
+
+static nt_tensor *nti_vjp_custom(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) {
+    return nti_n(y)->op == NTI_OP_CUSTOM_VJP && !k ? NULL : nti_custom_rule(y, x, g, k, NULL);
+}
+
+static nt_tensor *nti_jvp_custom(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
+    const nti_node *n = nti_n(y);
+    const nt_custom_desc *d = &nti_custom_of(n->i)->desc;
+    int first = n->op == NTI_OP_CUSTOM_VJP, any = 0, linear = !d->jvp && !first;
+    for (int k = first; k < n->inputs; k++)
+        if (t[k]) any = 1, linear = linear && d->linear >> k & 1;
+    if (!any || !linear) return any ? nti_custom_rule(y, x, NULL, -1, t) : NULL;
+    nt_tensor *in[NTI_CUSTOM_MOST], *sum = NULL;
+    for (int k = 0; k < n->inputs; k++) {
+        if (!t[k]) continue;
+        for (int j = 0; j < n->inputs; j++) in[j] = j == k ? t[k] : x[j];
+        sum = nti_sum_of(sum, nti_again(y, in));
+    }
+    return sum;
+}
+
+static nt_tensor *nti_vmap_custom(nt_tensor *y, nt_tensor **x, const uint8_t *batched, int64_t size) {
+    const nti_node *n = nti_n(y);
+    const nt_custom_desc *d = &nti_custom_of(n->i)->desc;
+    nt_tensor *in[NTI_CUSTOM_MOST + 1];
+    int64_t i[2];
+    i[0] = n->i[0], i[1] = n->i[1] + 1;
+    if (d->vmap && n->op == NTI_OP_CUSTOM && !n->i[1]) {
+        nti_custom_use u = { nti_custom_of(n->i), y, { 0, NULL } };
+        nt_tensor *z = nti_spread_batch(y, 0, size);
+        return z ? nti_custom_shaped(&u, d->vmap(d->user, nti_list(x, n->inputs), batched, size), z, "vmap") : NULL;
+    }
+    for (int k = 0; k < n->inputs; k++) in[k] = nti_spread_batch(x[k], batched[k], size);
+    return nti_record(y->tape, n->op, in, n->inputs, i, 2, NULL, 0);
+}
 // >>samples
 // ---------------------------------------------------------------------------------------------------------------------
 // Only with NTTRAIN_TESTS: valid random operands for every row, which the walk of the table in the tests asks for.
@@ -14981,6 +15287,67 @@ static nt_tensor *nti_sample_softmax(nt_tape *t, int op, nt_dtype dtype, int var
     nt_tensor *x = nti_sample_operand(&s, &shape, nti_sample_rows[entry].look[0]);
     if (s.row->inputs == 1) return nti_record(t, op, &x, 1, &kind, 1, NULL, 0);
     return nti_record2(op, x, nti_sample_operand(&s, &shape, nti_sample_rows[entry].look[1]));
+}
+
+// An operation of the host: x x y, element by element, with both rules or one of them, in one tile or three, with a batch axis or none.
+static int nti_sample_custom_infer(void *user, const nt_array *in, int inputs, nt_dtype *dtype, nt_shape *shape) {
+    (void)user;
+    if (inputs != 2 || in[0].rank != in[1].rank || in[0].dtype != in[1].dtype || !nti_is_float(in[0].dtype)) return 0;
+    for (int k = 0; k < in[0].rank; k++)
+        if (in[0].shape[k] != in[1].shape[k]) return 0;
+    *dtype = in[0].dtype, *shape = nt_shape_make(in[0].rank, in[0].shape);
+    return 1;
+}
+
+static void nti_sample_custom_eval(void *user, const nt_array *in, int inputs, const nt_array *out, int64_t tile, int64_t tiles) {
+    int64_t n = nti_count(out->rank, out->shape);
+    (void)user, (void)inputs;
+    for (int64_t k = n * tile / tiles; k < n * (tile + 1) / tiles; k++)
+        if (out->dtype == NT_F64) {
+            double x = ((const double *)in[0].data)[k];
+            ((double *)out->data)[k] = x * x * ((const double *)in[1].data)[k];
+        } else { // f32, or halves that are computed in f32
+            float x, y;
+            size_t at = (size_t)k * nt_dtype_size(out->dtype);
+            nti_cast(NT_F32, &x, out->dtype, (const char *)in[0].data + at, 1);
+            nti_cast(NT_F32, &y, out->dtype, (const char *)in[1].data + at, 1);
+            x = x * x * y;
+            nti_cast(out->dtype, (char *)out->data + at, NT_F32, &x, 1);
+        }
+}
+
+static nt_tensor *nti_sample_custom_partial(nt_params in, int k) {
+    return k ? nt_square(in.items[0]) : nt_scale(nt_mul(in.items[0], in.items[1]), 2);
+}
+
+static nt_tensor *nti_sample_custom_vjp(void *user, nt_tensor *y, nt_params in, nt_tensor *g, int k) {
+    (void)user, (void)y;
+    return nt_mul(g, nti_sample_custom_partial(in, k));
+}
+
+static nt_tensor *nti_sample_custom_jvp(void *user, nt_tensor *y, nt_params in, nt_params tangents) {
+    nt_tensor *sum = NULL;
+    (void)user, (void)y;
+    for (int k = 0; k < in.count; k++)
+        if (tangents.items[k]) sum = nti_sum_of(sum, nt_mul(tangents.items[k], nti_sample_custom_partial(in, k)));
+    return sum;
+}
+
+static nt_tensor *nti_sample_custom(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
+    nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
+    int entry = nti_sample_row_of(variant);
+    nt_custom_desc d;
+    nt_tensor *x[2];
+    int64_t i[2];
+    if (entry < 0 || !nti_sample_takes(&s)) return NULL;
+    memset(&d, 0, sizeof d);
+    d.infer = nti_sample_custom_infer, d.eval = nti_sample_custom_eval, d.tiles = variant % 2 ? 3 : 1;
+    if (variant % 3 != 1) d.vjp = nti_sample_custom_vjp;
+    if (variant % 3 != 2) d.jvp = nti_sample_custom_jvp;
+    nt_shape shape = nt_shape_make((int)nti_sample_rows[entry].rank, nti_sample_rows[entry].size);
+    for (int k = 0; k < 2; k++) x[k] = nti_sample_operand(&s, &shape, nti_sample_rows[entry].look[k]);
+    i[0] = (int64_t)(intptr_t)nti_custom_object(t, &d), i[1] = shape.rank > 1;
+    return nti_record(t, op, x, 2, i, 2, NULL, 0);
 }
 
 static nt_tensor *nti_sample_cross_entropy(nt_tape *t, int op, nt_dtype dtype, int variant, uint32_t seed) {
@@ -16476,6 +16843,7 @@ static int nti_value_equal(const nti_graph *g, const nti_value *a, const nti_val
 
 // An assignment as an operand or an output stands for the value that is assigned.
 static int32_t nti_same_value(const nti_graph *g, const int32_t *same, int32_t i) {
+    if (g->value[i].op == NTI_OP_CUSTOM_VJP) return same[g->operand[g->value[i].first]]; // a rule is of no use any more
     return same[g->value[i].op == NTI_OP_ASSIGN ? g->operand[g->value[i].first + 1] : i];
 }
 
@@ -18319,7 +18687,7 @@ static void nti_emit_report(nti_carve *c, const nti_graph *g, const nti_schedule
         const char *name = nti_carve_string(c, v->node->pub.name);
         if (!list) continue;
         nt_report_value *e = &list[n++];
-        e->operation = v->made_copy ? "copy" : nti_row_of(v->op)->name, e->name = name, e->dtype = (nt_dtype)v->dtype,
+        e->operation = v->made_copy ? "copy" : nti_op_name(v->op, v->node->i), e->name = name, e->dtype = (nt_dtype)v->dtype,
         e->shape = nt_shape_make(v->rank, v->shape);
         e->bytes = b->bytes, e->born = s->number[s->position[g->slot[i]]], e->last_use = s->number[b->death],
         e->last_user = "output";
@@ -18816,7 +19184,7 @@ static void *nti_resolve(const nt_program *p, const nti_ref *r) {
     return (void *)(uintptr_t)(base ? base + r->offset : NULL);
 }
 
-static const char *nti_operation_name(const nti_instruction *n) { return n->op == NTI_OP_RESHAPE ? "copy" : nti_row_of(n->op)->name; }
+static const char *nti_operation_name(const nti_instruction *n) { return n->op == NTI_OP_RESHAPE ? "copy" : nti_op_name(n->op, n->call.i); }
 
 static void *nti_data(const nt_tensor *x) { return nti_n(x)->bound ? (void *)(uintptr_t)nti_n(x)->bound : nti_n(x)->storage; }
 
