@@ -2313,13 +2313,16 @@ static int64_t nti_gcd(int64_t a, int64_t b) {
     return a;
 }
 
+// Those that have outputs: no loop is longer than the result.
+static int64_t nti_conv_phases(const nti_conv_axis *a) { return nti_max(1, nti_min(a->phases, a->out)); }
+
 static nti_conv_part nti_conv_part_of(const nti_conv_axis *a, int64_t phase, int64_t block) {
     nti_conv_part p;
     int64_t total = a->out > phase ? (a->out - phase + a->phases - 1) / a->phases : 0;
     int64_t begin = nti_share(total, a->blocks, block), end = nti_share(total, a->blocks, block + 1);
     int64_t at = phase * a->stride - a->pad;
     p.tap = 0;
-    while (p.tap < a->tap_step && (at + p.tap * a->dilation) % a->lhs != 0) p.tap++;
+    while (p.tap < a->tap_step && p.tap < a->taps && (at + p.tap * a->dilation) % a->lhs != 0) p.tap++;
     p.taps = p.tap < a->tap_step && p.tap < a->taps ? (a->taps - p.tap + a->tap_step - 1) / a->tap_step : 0;
     p.first = phase + begin * a->phases;
     p.count = end - begin;
@@ -2345,10 +2348,10 @@ static int nti_conv_tile_of(const nti_conv *v, int64_t tile, int64_t phase, nti_
     for (int k = 2; k >= 0; k--) {
         const nti_conv_axis *a = &v->axis[k];
         nti_conv_part *p = &t->part[k];
-        *p = nti_conv_part_of(a, phase % a->phases, tile % a->blocks);
+        *p = nti_conv_part_of(a, phase % nti_conv_phases(a), tile % a->blocks);
         if (p->count == 0) return 0;
         t->inside = t->inside && p->base >= 0 && p->base + p->extent <= a->in;
-        phase /= a->phases;
+        phase /= nti_conv_phases(a);
         tile /= a->blocks;
     }
     t->column = tile % v->column_blocks * v->tile_columns;
@@ -2473,9 +2476,9 @@ static nti_filter_tile nti_filter_tile_of(const nti_filter *f, int64_t tile) {
 
 // Where tap t meets a row of the image from outputs [begin, end) of a row: the number of outputs, *at the first of them.
 static int64_t nti_filter_run(const nti_conv_axis *a, int64_t t, int64_t begin, int64_t end, int64_t *at) {
-    int64_t r = 0;
-    while (r < a->phases && ((begin + r) * a->stride - a->pad + t * a->dilation) % a->lhs != 0) r++;
-    if (r == a->phases) return 0;
+    int64_t r = 0, most = nti_min(a->phases, end - begin);
+    while (r < most && ((begin + r) * a->stride - a->pad + t * a->dilation) % a->lhs != 0) r++;
+    if (r >= most) return 0;
     *at = begin + r;
     int64_t index = (*at * a->stride - a->pad + t * a->dilation) / a->lhs, skip = index < 0 ? (-index + a->step - 1) / a->step : 0;
     *at += skip * a->phases;
@@ -4205,7 +4208,7 @@ static void NTI_K(nti_conv_depthwise)(const nti_conv *v, const nti_conv_tile *t,
 
 static void NTI_K(nti_conv)(const nti_conv *v, int64_t tile, void *scratch) {
     nti_conv_tile t;
-    int64_t phases = v->axis[0].phases * v->axis[1].phases * v->axis[2].phases;
+    int64_t phases = nti_conv_phases(&v->axis[0]) * nti_conv_phases(&v->axis[1]) * nti_conv_phases(&v->axis[2]);
     for (int64_t phase = 0; phase < phases; phase++) {
         if (!nti_conv_tile_of(v, tile, phase, &t)) continue;
         if (v->depthwise) NTI_K(nti_conv_depthwise)(v, &t, scratch);
@@ -6916,13 +6919,22 @@ static void nti_conv_cut(nti_conv *v, int64_t unit) {
     v->column_blocks = v->tile_columns > 0 ? (v->columns + v->tile_columns - 1) / v->tile_columns : 0;
 }
 
+#define NTI_CONV_PHASES 256 // phases that are looked at one by one
 // Scratch: the bound over all phases and blocks, for the narrowest and the widest vectors.
 static void nti_conv_scratch(nti_conv *v, int64_t unit) {
     int64_t extent[3] = { 0, 0, 0 }, taps = 1, inside = 1, row = 0;
+    if (!v->batch || !v->out_image) return; // nothing to compute, however long an axis is
     for (int k = 0; k < 3; k++) {
         nti_conv_axis *a = &v->axis[k];
-        int64_t most = 0;
-        for (int64_t phase = 0; phase < a->phases; phase++) {
+        int64_t most = 0, many = nti_conv_phases(a) > NTI_CONV_PHASES;
+        if (many) { // no longer loop: a bound for all of them
+            int64_t count = (a->out + a->phases - 1) / a->phases;
+            if (k == 2) row = nti_max(row, count);
+            most = (a->taps + a->tap_step - 1) / a->tap_step;
+            extent[k] = ((count + a->blocks - 1) / a->blocks - 1) * a->step + (most - 1) * a->tap_move + 1;
+            inside = 0;
+        }
+        for (int64_t phase = 0; phase < nti_conv_phases(a) && !many; phase++) {
             nti_conv_part whole = nti_conv_part_of(a, phase, 0);   // the first block is the largest
             extent[k] = nti_max(extent[k], whole.extent);
             most = nti_max(most, whole.taps);
@@ -14914,11 +14926,12 @@ static nt_tensor *nti_sample_conv(nt_tape *t, int op, nt_dtype dtype, int varian
         { 2, 3, 2, 2, { 3, 4 }, { 3, 2 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_EXPLICIT, { { 1, 2 }, { 1, 1 } }, { 2, 3 } } },
         { 1, 2, 4, 2, { 5, 3 }, { 2, 3 }, { NTI_LOOK, NTI_LOOK }, { { 3, 2 }, { 2, 1 }, 2, NT_SAME, { { 0 } }, { 2, 1 } } },
         { 2, 3, 3, 1, { 5 }, { 3 }, { NTI_LOOK, NTI_LOOK }, { { 2 }, { 2 }, 3, NT_EXPLICIT, { { -1, 3 } }, { 3 } } },
+        { 1, 2, 3, 1, { 2 }, { 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_EXPLICIT, { { 2, 1 } }, { 300 } } },
         { 7, 16, 24, 2, { 19, 23 }, { 3, 3 }, { NTI_LOOK, NTI_LOOK }, { { 0 }, { 0 }, 0, NT_SAME, { { 0 } }, { 0 } } },
         { 3, 12, 20, 2, { 40, 31 }, { 5, 3 }, { NTI_LOOK, NTI_LOOK }, { { 2, 1 }, { 1, 2 }, 2, NT_SAME, { { 0 } }, { 0 } } },
     };
     nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
-    int entry = nti_sample_entry(variant, 16, 0, 2);
+    int entry = nti_sample_entry(variant, 17, 0, 2);
     if (entry < 0 || !nti_sample_takes(&s)) return NULL;
     int d = (int)table[entry].d, groups = table[entry].desc.groups ? table[entry].desc.groups : 1;
     nt_shape x = nt_shape_make(1, &table[entry].n), w = nt_shape_make(0, NULL);

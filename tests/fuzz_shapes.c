@@ -114,12 +114,15 @@ static nt_tensor *convolution(stream *s, nt_tensor *x, nt_tensor *y) {
         d.dilation[k] = small(s);
         d.pad[k][0] = small(s);
         d.pad[k][1] = small(s);
+        d.lhs_dilation[k] = byte(s) % 2 ? small(s) : 0;
     }
     d.groups = small(s);
-    d.padding = (nt_padding)(byte(s) % 5);
-    switch (byte(s) % 4) {
+    d.padding = (nt_padding)(byte(s) % 6);
+    switch (byte(s) % 6) {
     case 0: return nt_conv(x, y, NULL);
     case 1: return nt_conv(x, y, &d);
+    case 4: return nt_conv_transpose(x, y, NULL);
+    case 5: return nt_conv_transpose(x, y, &d);
     case 2: return nt_conv_transpose_input(x, y, shape(s), &d);
     default: return nt_conv_transpose_kernel(x, y, shape(s), &d);
     }
@@ -134,7 +137,7 @@ static nt_tensor *pooling(stream *s, nt_tensor *x) {
         d.pad[k][0] = small(s);
         d.pad[k][1] = small(s);
     }
-    d.padding = (nt_padding)(byte(s) % 5);
+    d.padding = (nt_padding)(byte(s) % 6);
     d.exclude_pad = byte(s) % 2;
     return all[byte(s) % 3](x, shape(s), byte(s) % 2 ? &d : NULL);
 }
@@ -175,11 +178,59 @@ static nt_tensor *linear(stream *s, nt_tensor *x, nt_tensor *y) {
     }
 }
 
+static nt_tensor *einsum(stream *s, nt_params operands) { // an equation of few letters, mostly of the right form
+    static const char letters[] = "iijjkB.,->?";
+    char text[32];
+    int n = 0;
+    for (int k = 0; k < operands.count && n < 16; k++) {
+        if (k) text[n++] = ',';
+        for (int a = 0; operands.items[k] && a < operands.items[k]->rank && n < 16; a++) text[n++] = letters[byte(s) % (byte(s) > 250 ? 11 : 6)];
+    }
+    if (byte(s) % 2) text[n++] = '-', text[n++] = '>';
+    for (int k = byte(s) % 4; k > 0; k--) text[n++] = letters[byte(s) % 6];
+    text[n] = 0;
+    return nt_einsum(text, operands);
+}
+
+static nt_tensor *along(nt_tape *t, stream *s, nt_tensor *x, nt_tensor *y) {
+    static nt_tensor *(*const scans[])(nt_tensor *, int, int) = { nt_cumsum, nt_cumprod, nt_cummax, nt_cumlogsumexp };
+    nt_tensor *key = nt_key_tensor(t, nt_key(1)), *starts[NT_MAX_RANK];
+    int64_t shift[NT_MAX_RANK];
+    for (int k = 0; k < NT_MAX_RANK; k++) shift[k] = number(s), starts[k] = byte(s) > 250 ? x : nt_full(t, NT_I32, NT_SCALAR, (double)small(s));
+    switch (byte(s) % 24) {
+    case 0: return scans[byte(s) % 4](x, small(s), byte(s) % 2);
+    case 1: return nt_linear_scan(x, y, small(s), byte(s) % 2);
+    case 2: return nt_sort(x, small(s));
+    case 3: return nt_argsort(x, small(s));
+    case 4: return nt_top_k(x, number(s)).values;
+    case 5: return nt_take_along_axis(x, y, small(s));
+    case 6: return nt_segment_sum(x, y, number(s));
+    case 7: return nt_one_hot(x, number(s), dtype(s));
+    case 8: return nt_dynamic_slice(x, starts, shape(s));
+    case 9: return nt_dynamic_update_slice(x, y, starts);
+    case 10: return nt_flip(x, axes(s));
+    case 11: return nt_roll(x, shift, axes(s));
+    case 12: return nt_repeat(x, number(s), small(s));
+    case 13: return nt_tile(x, shape(s));
+    case 14: return nt_tril(x, number(s));
+    case 15: return nt_diag(x, number(s));
+    case 16: return nt_trace(x);
+    case 17: return nt_std_axes(x, axes(s), real(s), byte(s) % 2);
+    case 18: return nt_resize(x, shape(s), (nt_resize_method)(byte(s) % 3));
+    case 19: return nt_upsample(x, number(s));
+    case 20: return nt_huber(x, y, real(s));
+    case 21: return nt_permutation_of(key, x, small(s), byte(s) % 2);
+    case 22: return nt_choice(key, number(s), shape(s), byte(s) % 2);
+    default: return nt_categorical(key, x, small(s));
+    }
+}
+
 static nt_tensor *rest(nt_tape *t, stream *s, values *v) {
     nt_tensor *x = any(s, v), *y = any(s, v), *z = any(s, v), *key = nt_key_tensor(t, nt_key(1));
     nt_tensor *three[3] = { x, y, z };
     nt_params list = { 1 + byte(s) % 3, three }; // no parts: no tape that could take a message
-    switch (byte(s) % 17) {
+    switch (byte(s) % 18) {
+    case 17: return einsum(s, list);
     case 0: return nt_concat(list, small(s));
     case 1: return nt_stack(list, small(s));
     case 2: return nt_gather_clip(x, y, small(s));
@@ -200,7 +251,7 @@ static nt_tensor *rest(nt_tape *t, stream *s, values *v) {
 
 static nt_tensor *step(nt_tape *t, stream *s, values *v) {
     nt_tensor *x = any(s, v), *y = any(s, v);
-    switch (v->count < 2 ? 0 : byte(s) % 9) {
+    switch (v->count < 2 ? 0 : byte(s) % 11) {
     case 0: return leaf(t, s);
     case 1: return unary(s, x);
     case 2: return binary(s, x, y);
@@ -208,6 +259,8 @@ static nt_tensor *step(nt_tape *t, stream *s, values *v) {
     case 4: return convolution(s, x, y);
     case 5: return pooling(s, x);
     case 6: return moved(s, x);
+    case 8:
+    case 9: return along(t, s, x, y);
     case 7: return nt_grad(byte(s) % 2 ? nt_sum(x) : x, y);
     default: return rest(t, s, v);
     }
