@@ -17473,18 +17473,20 @@ static int nti_beam_affordable(const nti_order_room *r, int width, size_t best) 
            n * w * sizeof(int32_t) + (2 * w + n) * sizeof(nti_state) + 4 * w * words * sizeof(uint64_t) <= best + NTI_BEAM_FREE;
 }
 
-// What the operands of k that it reads last would cost if it came later: they are freed by k.
+// Bytes times positions that the operands of k would live longer if it came at `late`.
 #define NTI_LATE_USES 64 // readers that are looked at; a value with more counts as one that k reads last
-static size_t nti_freed_by(const nti_order_room *r, const int64_t *key, int32_t k) {
-    size_t freed = 0;
+static double nti_late_cost(const nti_order_room *r, const int64_t *key, int32_t k, int64_t late) {
+    double cost = 0;
     for (int32_t e = r->source_start[k]; e < r->source_start[k + 1]; e++) {
-        int32_t s = r->source[e], last = 1;
+        int32_t s = r->source[e];
+        int64_t end = key[k]; // of its life without k
         if (r->pinned[s]) continue;
         if (r->use_start[s + 1] - r->use_start[s] <= NTI_LATE_USES)
-            for (int32_t u = r->use_start[s]; u < r->use_start[s + 1]; u++) last &= r->use[u] == k || key[r->use[u]] < key[k];
-        if (last) freed += r->bytes[s];
+            for (int32_t u = r->use_start[s]; u < r->use_start[s + 1]; u++)
+                if (r->use[u] != k && key[r->use[u]] > end) end = key[r->use[u]];
+        if (late > end) cost += (double)r->bytes[s] * (double)(late - end);
     }
-    return freed;
+    return cost;
 }
 
 // Every instruction right before the first that waits for it, where that does not keep more alive than it makes later.
@@ -17496,8 +17498,8 @@ static int nti_order_late(nti_graph *g, const nti_order_room *r, const int32_t *
         int64_t first = INT64_MAX;
         for (int32_t e = r->next_start[k]; e < r->next_start[k + 1]; e++)
             if (key[r->next[e]] < first) first = key[r->next[e]];
-        if (first == INT64_MAX || first - key[k] <= step || nti_freed_by(r, key, k) >= r->bytes[k]) continue;
-        key[k] = first - 1;
+        if (first == INT64_MAX || first - key[k] <= step) continue;
+        if (nti_late_cost(r, key, k, first) < (double)r->bytes[k] * (double)(first - key[k])) key[k] = first - 1;
     }
     return nti_order_by_key(g, r, key, other);
 }
