@@ -655,6 +655,9 @@ NT_API nt_params nt_linearize_many(nt_params outputs, nt_params params, nt_param
 // square or the cube of the degree, as the operations are. Where y has a kink it is the polynomial of the piece that params0 lie in.
 NT_API nt_tensor *nt_taylor(nt_tensor *y, nt_params params, nt_params params0, int degree);
 NT_API nt_params nt_taylor_many(nt_params outputs, nt_params params, nt_params params0, int degree); // count 0 on an error
+// A mark for the planner: values between inputs and y are not kept for derivatives but computed again, in every plan of every program
+// that needs them later. Returns y. inputs.count 0: all that y is computed from. Under a budget plans do this by themselves.
+NT_API nt_tensor *nt_checkpoint(nt_tensor *y, nt_params inputs);
 
 // The outputs for a batch: batched[k] has the dtype and shape of inputs[k] behind one batch axis, of the same size for all, and so have
 // the results; element b of them is what the outputs are for element b of the batches, random numbers included. What does not depend on
@@ -1337,6 +1340,7 @@ struct nt_tape {
     nt_program *runs;            // programs that are in the middle of a run
     size_t temporary;            // bytes of the low end that are the compiler's
     uint32_t epoch;              // of marks in nodes
+    uint32_t regions;            // checkpoints so far
     uint8_t role;                // of what is recorded now: NTI_BOX_VALUE, _TANGENT or _GRADIENT
     int sticky;                  // a recording error stands
     struct nt_map *open;         // the innermost map whose body is being recorded
@@ -1581,6 +1585,7 @@ typedef struct nti_node {
     int32_t index;                // compiler: position in the graph
     uint16_t op, inputs, ni, nd;
     uint8_t frozen, dead, wanted; // wanted: an input of the derivative that is being recorded
+    uint32_t region;              // number of its checkpoint; 0: none
     uint8_t role;                 // what it was recorded for: t->role
     // leaves
     uint8_t written;              // an input has been given data
@@ -15924,6 +15929,7 @@ static int nti_replay(nt_tape *t, nt_params outputs, nt_params from, nt_params t
         for (int k = 0; k < n->inputs; k++) any |= n->in[k]->reach == w.epoch;
         if (!any) continue;
         n->adjoint = nti_n(nti_replay_node(n, w.epoch, batch)), n->reach = w.epoch;
+        if (n->adjoint && n->region) n->adjoint->region = n->region;
         if (!n->adjoint) return 0;
     }
     for (int k = 0; k < outputs.count; k++) {
@@ -15943,6 +15949,30 @@ static int nti_value_list(nt_tape *t, const char *name, const char *what, nt_par
         return 0;
     }
     return 1;
+}
+
+NT_API nt_tensor *nt_checkpoint(nt_tensor *y, nt_params inputs) {
+    if (!nti_alive(y) || inputs.count < 0) return NULL;
+    nt_tape *t = y->tape;
+    if (!nti_value_list(t, "nt_checkpoint", "input", inputs)) return NULL;
+    nt_params outputs = nti_list(&y, 1);
+    nti_walk w = nti_walk_mark(t, &outputs, &inputs);
+    if (!inputs.count) w.lower = 0, w.from = t->first;
+    uint32_t region = ++t->regions;
+    for (int k = 0; k < inputs.count; k++) nti_n(inputs.items[k])->reach = w.epoch, nti_n(inputs.items[k])->wanted = 1;
+    if (!inputs.count) { // all that y is computed from
+        for (nti_node *n = t->last; n; n = n->previous)
+            for (int k = 0; n->mark == w.epoch && k < n->inputs; k++) n->in[k]->mark = w.epoch;
+    }
+    for (nti_node *n = w.from; n; n = n->next) {
+        if (n->mark != w.epoch || n->wanted) continue;
+        int inside = !inputs.count || n->reach == w.epoch;
+        for (int k = 0; k < n->inputs; k++) inside |= n->in[k]->reach == w.epoch;
+        if (inside) n->reach = w.epoch, n->region = region;
+        if (n == w.to) break;
+    }
+    for (int k = 0; k < inputs.count; k++) nti_n(inputs.items[k])->wanted = 0;
+    return y;
 }
 
 // `what` has a value for each of `like`, none of them NULL, and no value of `like` is named twice: it could be replaced by one only.
@@ -16540,6 +16570,7 @@ static int nti_expand_chunks(nt_tape *t, nt_params *outputs, nt_params *effects)
 // merge equal values, fold accumulation, see views and insert copies, link instructions. The graph lies in temporaries and
 // is the last that points into nodes. Order, buffers and offsets are in the planner.
 // ---------------------------------------------------------------------------------------------------------------------
+enum { NTI_RECOMPUTED = 1, NTI_LIGHT };
 enum { NTI_IN_SCRATCH, NTI_IN_LEAF, NTI_IN_CONSTANT, NTI_IN_OUTER }; // OUTER: of the graph around a loop's
 
 typedef struct nti_value {
@@ -16557,7 +16588,7 @@ typedef struct nti_value {
     uint8_t rank, dtype, place; // place of root
     uint8_t instruction;     // 1: there is work to do
     uint8_t output, accumulate, made_copy;
-    uint8_t again;           // recomputed
+    uint8_t again;           // repeated: NTI_RECOMPUTED, or NTI_LIGHT in every plan
     uint8_t written;         // a leaf that an effect of this program assigns
     uint8_t checks;          // may stop the run
     nti_plan plan;
@@ -17136,7 +17167,8 @@ typedef struct nti_schedule {
     int32_t *scratch_of;          // of each instruction: its scratch, or -1
     int32_t *holder;              // the value in each buffer at the peak, or -1
     size_t bound, peak;
-    size_t floor;                   // what the largest instruction needs
+    size_t floor;                 // what the largest instruction needs
+    size_t least;                 // the bound of the order when it was found
     double fresh;                   // estimated time of the plan without a budget
     int32_t peak_position, barrier; // positions; of the barrier: where there is one
 } nti_schedule;
@@ -17163,7 +17195,7 @@ typedef struct nti_order_room { // what every search needs; lists of instruction
     size_t *bytes;                  // of the buffer of instruction k
     uint8_t *pinned;                // alive to the end
     size_t *transient;              // scratch while it runs
-    size_t least;                   // no order needs less
+    size_t least, best;             // no order needs less; the one that was found
     double work;                    // what the searches may still spend
 } nti_order_room;
 
@@ -17514,6 +17546,7 @@ static int nti_order_search(nti_graph *g, nti_order_room *r, int32_t *order, int
     nti_order_recorded(r, key);
     if (!nti_order_by_key(g, r, key, order)) return 0;
     best = nti_order_peak(r, order, done);
+    r->best = best;
     if (best <= r->least) return 1;
     if (!nti_order_asked(g, r, key) || !nti_order_by_key(g, r, key, other)) return 0;
     size_t asked = nti_order_peak(r, other, done);
@@ -17527,6 +17560,15 @@ static int nti_order_search(nti_graph *g, nti_order_room *r, int32_t *order, int
         if (found) best = nti_order_peak(r, other, done), memcpy(order, other, n * sizeof *order);
     }
     if (!nti_order_late(g, r, order, key, other)) return 0;
+    size_t late = nti_order_peak(r, other, done);
+    if (late <= best) best = late, memcpy(order, other, n * sizeof *order);
+    r->best = best;
+    // checks and effects as soon as they can also where the peak does not care: plans that recompute do
+    for (int32_t p = 0; p < g->works; p++) {
+        const nti_value *v = g->work[order[p]] < 0 ? NULL : &g->value[g->work[order[p]]];
+        key[order[p]] = !v || nti_is_effect(v) || (nti_row_of(v->op)->flags & NTI_CHECKS) ? 0 : p + 1;
+    }
+    if (!nti_order_by_key(g, r, key, other)) return 0;
     if (nti_order_peak(r, other, done) <= best) memcpy(order, other, n * sizeof *order);
     return 1;
 }
@@ -17542,7 +17584,7 @@ static int nti_pass_order(nti_graph *g, nti_schedule *s) {
     int32_t *other = (int32_t *)nti_graph_room(g, n, sizeof *other);
     if (!other || !nti_order_prepare(g, &r) || !nti_order_search(g, &r, s->order, other)) return 0;
     nti_end_rewind(g->tape, &g->tape->low, low);
-    s->barrier = g->works, s->floor = r.least;
+    s->barrier = g->works, s->floor = r.least, s->least = r.best;
     for (int32_t p = 0; p < g->works; p++) {
         s->position[s->order[p]] = p;
         if (g->work[s->order[p]] < 0) s->barrier = p;
@@ -17776,7 +17818,8 @@ static int nti_pass_offsets(nti_graph *g, nti_schedule *s) {
     memcpy(best, a.offset, (size_t)a.count * sizeof *best);
     for (int32_t k = 0; k < a.count; k++) best_order[k] = k;
     double rules = NTI_RULE_WORK / ((double)n * (double)n + 1);
-    for (int rule = 0; rule < NTI_RULES && rule < rules && top > s->bound; rule++) {
+    for (int rule = 0; rule < NTI_RULES && top > s->bound; rule++) {
+        if (rule >= (top > s->bound + s->bound / 50 ? 8 : 1) * rules) break; // harder while it is more than two per cent away
         a.best_gap = rule % 2;
         nti_place_sort(&a, rule / 2);
         size_t reached = nti_place(&a, top - 1);
@@ -17836,6 +17879,7 @@ static int nti_plan_body(nti_graph *g, int32_t i) {
 // ---------------------------------------------------------------------------------------------------------------------
 #define NTI_CLOSURE 96      // instructions that come again for one value, at most
 #define NTI_ROUNDS 12       // of one point of the curve, at most
+#define NTI_LIGHT_SHARE 0.2       // see nti_remake_light
 #define NTI_POINT_STEP 0.93 // the targets of two points
 #define NTI_POINTS 64
 #define NTI_LEAST_WORKS 1000 // the smallest plan is always sought for programs of up to so many instructions
@@ -17929,7 +17973,9 @@ typedef struct nti_remake {
     int32_t *stamp, stamps;               // of instruction k: seen in this closure
     int32_t *last_in;                     // of instruction k in this closure: who reads it last
     int64_t target, peak;
-    double total; // time of the sequence
+    double total;                 // time of the sequence
+    double light;                 // > 0: only what costs at most so much time for a byte, and no products
+    int moves;                    // only what costs no time: an instruction that waits for its first reader
 } nti_remake;
 
 // Instruction k reads a variable that another instruction overwrites: the first of those that do, in this order.
@@ -17953,6 +17999,9 @@ static void nti_remake_until(nti_remake *m, const int32_t *position, int32_t *wr
         m->may[k] = v && nti_owns_buffer(v) && v->op != NTI_OP_MAP_START; // that one is written after it was made
     }
 }
+
+// About what rounds need.
+static size_t nti_remake_bytes(const nti_graph *g) { return 640 * (size_t)g->works + 200 * (size_t)g->operands; }
 
 // Everything that rounds need, in one piece: 0 if it does not fit.
 static int nti_remake_prepare(nti_graph *g, const nti_schedule *s, nti_remake *m) {
@@ -18094,8 +18143,9 @@ static int nti_may_come(const nti_remake *m, int32_t k, int32_t to) { // again, 
     return m->may[k] && (m->until[k] < 0 || m->first[m->until[k]] >= to);
 }
 
-// What must come again before position `to` so that instruction k can: `list`, operands first. 0: impossible or too much.
-static int nti_closure(nti_remake *m, int32_t k, int32_t to) {
+// What must come again before position `to` so that instruction k can: `list`, operands first. 0: impossible or too much. What it
+// reads and what is dead by then comes again too, or lives longer: where it is small, or where all shall (`longer`).
+static int nti_closure(nti_remake *m, int32_t k, int32_t to, int longer) {
     const nti_order_room *r = &m->r;
     int32_t stack[NTI_CLOSURE], at[NTI_CLOSURE], depth = 0, stamp = ++m->stamps;
     m->size = m->holds = m->longers = 0;
@@ -18113,7 +18163,7 @@ static int nti_closure(nti_remake *m, int32_t k, int32_t to) {
         if (i >= 0 && m->making[i].death >= to) {
             if (m->holds == 4 * NTI_CLOSURE) return 0;
             m->held[m->holds++] = i;
-        } else if (i >= 0 && (!nti_may_come(m, s, to) || 8 * r->bytes[s] <= r->bytes[k])) {
+        } else if (i >= 0 && (longer || !nti_may_come(m, s, to) || 8 * r->bytes[s] <= r->bytes[k])) {
             if (m->longers == NTI_CLOSURE) return 0;
             m->longer[m->longers++] = i; // too small to be worth making again
         } else if (!nti_may_come(m, s, to) || depth + m->size >= NTI_CLOSURE)
@@ -18160,18 +18210,23 @@ static double nti_cut_price(nti_remake *m, const nti_cut *c, int32_t *making, in
     if (i < 0 || m->making[i].death < c->to || !nti_may_come(m, k, c->to)) return HUGE_VAL;
     const nti_making *a = &m->making[i];
     if (a->held_to > c->from && a->held_from <= c->to) return HUGE_VAL; // it has a reader in there now: the next round sees it
-    if (!nti_closure(m, k, c->to)) return HUGE_VAL;
+    if (!nti_closure(m, k, c->to, m->moves)) return HUGE_VAL;
     double gain = (double)r->bytes[k] * (m->over[c->to] - m->over[c->from + 1]), time = 0;
     for (int j = 0; j < m->longers; j++) {
         const nti_making *x = &m->making[m->longer[j]];
         gain -= (double)r->bytes[x->work] * (m->over[c->to] - m->over[x->death + 1]);
     }
-    if (gain <= 0) return HUGE_VAL;
     for (int j = 0; j < m->size; j++) time += m->time[m->list[j]];
+    if (a->place == 2 * (int64_t)c->from + 1) time -= m->time[k]; // nobody reads the first one
+    if (m->moves ? gain < 0 || time > 0 : gain <= 0) return HUGE_VAL;
     int64_t here = nti_tree_max(m, c->to, c->to + 1);
     *making = i, *burst = m->before[c->to] + here - m->high[c->to] - (int64_t)r->bytes[k] + nti_closure_burst(m);
     if (*burst > m->target && *burst > here) return HUGE_VAL;
-    return time / gain;
+    if (m->moves) return -gain;
+    if (m->light <= 0) return time / gain;
+    for (int j = 0; j < m->size; j++)
+        if (nti_row_of(m->g->value[m->g->work[m->list[j]]].op)->flags & NTI_PRODUCT) return HUGE_VAL;
+    return time > m->light * (double)r->bytes[k] ? HUGE_VAL : time / gain;
 }
 
 static void nti_hold(nti_making *a, int32_t at) {
@@ -18283,7 +18338,7 @@ static int nti_round(nti_remake *m) {
         if (nti_tree_max(m, cut->from + 1, cut->to) <= m->target) continue;
         double price = nti_cut_price(m, cut, &making, &burst);
         if (price == HUGE_VAL) continue;
-        if (price > m->price[c] * 1.000001) {
+        if (price > m->price[c] + 1e-6 * fabs(m->price[c])) {
             m->price[c] = price, nti_price_push(m, c);
             continue;
         }
@@ -18383,6 +18438,7 @@ static int nti_remake_point(nti_remake *m, int64_t target) {
 typedef struct nti_remade { // the copy while it is made
     nti_graph *to;
     const nti_remake *m;
+    uint8_t again;          // how the repeated are marked
     int32_t *newest; // of instruction k: the value of its newest making
     int32_t *view;   // of a value of the old graph: itself as seen on its root's newest making
 } nti_remade;
@@ -18406,7 +18462,7 @@ static void nti_remade_instruction(nti_remade *a, int32_t k, int again) {
     if (again) {
         int32_t c = g->count++;
         g->value[c] = g->value[i];
-        g->value[c].root = g->value[c].producer = c, g->value[c].again = 1, g->value[c].output = 0;
+        g->value[c].root = g->value[c].producer = c, g->value[c].again = a->again, g->value[c].output = 0;
         g->value[c].first = g->operands, i = c;
         g->operands += count;
     }
@@ -18415,7 +18471,7 @@ static void nti_remade_instruction(nti_remade *a, int32_t k, int again) {
 }
 
 // A graph and a schedule without buffers for the present sequence; 0: no memory.
-static int nti_remake_graph(const nti_remake *m, nti_graph *to, nti_schedule *s) {
+static int nti_remake_graph(const nti_remake *m, nti_graph *to, nti_schedule *s, int again) {
     const nti_graph *g = m->g;
     size_t n = (size_t)m->length, more = 0, values, operands;
     nti_remade a;
@@ -18446,7 +18502,7 @@ static int nti_remake_graph(const nti_remake *m, nti_graph *to, nti_schedule *s)
     memcpy(to->operand, g->operand, (size_t)g->operands * sizeof *to->operand);
     memcpy(to->target, g->target, (size_t)g->targets * sizeof *to->target);
     memcpy(to->slot, g->slot, (size_t)g->count * sizeof *to->slot);
-    a.to = to, a.m = m, to->pre = to->pre_start = NULL, s->barrier = m->length;
+    a.to = to, a.m = m, a.again = (uint8_t)again, to->pre = to->pre_start = NULL, s->barrier = m->length;
     for (int32_t i = 0; i < g->count; i++) a.view[i] = -1;
     for (int32_t k = 0; k < g->works; k++) a.newest[k] = g->work[k];
     for (int32_t p = 0; p < m->length; p++) {
@@ -18465,6 +18521,109 @@ static int nti_remake_graph(const nti_remake *m, nti_graph *to, nti_schedule *s)
     to->works = m->length;
     for (int32_t p = 0; p < m->length; p++)
         if (to->work[p] >= 0) to->slot[to->work[p]] = p;
+    return 1;
+}
+
+// What every plan repeats: values between the ends of a checkpoint, and what costs next to nothing -----------------------------
+
+// Of a checkpoint: its last position, and how many instructions it has.
+typedef struct nti_region { int32_t last, count; } nti_region;
+
+static uint32_t nti_region_of(const nti_remake *m, int32_t k) { return m->g->work[k] < 0 ? 0 : m->g->value[m->g->work[k]].node->region; }
+
+// 1 if a reader at position p is a late one of instruction s: as far behind the end of its checkpoint as that is long.
+static int nti_is_late(const nti_remake *m, const nti_region *region, int32_t s, int32_t p) {
+    const nti_region *a = &region[nti_region_of(m, s)];
+    return a->count && m->may[s] && !m->r.pinned[s] && p > a->last + a->count && nti_may_come(m, s, p);
+}
+
+// The sequence in which late readers of a checkpoint's values find them computed again; `fresh` are those that were. 0: no room.
+static int nti_remake_regions(nti_remake *m, const nti_region *region, uint8_t *fresh, int32_t *stack, int32_t *at) {
+    const nti_order_room *r = &m->r;
+    int32_t n = 0;
+    for (int32_t p = 0; p < m->length; p++) {
+        int32_t depth = 0, k = m->sequence[p];
+        stack[depth] = k, at[depth++] = r->source_start[k];
+        while (depth) {
+            int32_t w = stack[depth - 1];
+            if (at[depth - 1] == r->source_start[w + 1]) {
+                if (n == m->capacity) return 0;
+                m->other[n++] = w, depth--;
+                continue;
+            }
+            int32_t s = r->source[at[depth - 1]++];
+            if (fresh[s] || !nti_is_late(m, region, s, p)) continue;
+            if (depth > 1 && nti_region_of(m, s) != nti_region_of(m, w)) continue; // what comes into the checkpoint lives on
+            fresh[s] = 1, stack[depth] = s, at[depth++] = r->source_start[s];
+        }
+    }
+    int32_t *swap = m->sequence;
+    m->sequence = m->other, m->other = swap, m->length = n;
+    return 1;
+}
+
+static int nti_remake_checkpoints(nti_remake *m) { // 0: no memory
+    nti_graph *g = m->g;
+    size_t regions = (size_t)g->tape->regions + 1, n = (size_t)m->works;
+    nti_region *region;
+    uint8_t *fresh;
+    int32_t *stack, *at, marked = 0;
+    for (int32_t k = 0; k < m->works; k++) marked += nti_region_of(m, k) != 0;
+    if (!marked) return 1;
+    const nti_want want[] = { { &region, regions, sizeof *region }, { &fresh, n, 1 }, { &stack, n + 1, sizeof *stack }, { &at, n + 1, sizeof *at } };
+    if (!nti_graph_rooms(g, want, 4)) return 0;
+    memset(region, 0, regions * sizeof *region), memset(fresh, 0, n);
+    for (int32_t p = 0; p < m->length; p++) {
+        uint32_t x = nti_region_of(m, m->sequence[p]);
+        if (x) region[x].last = p, region[x].count++;
+    }
+    if (nti_remake_regions(m, region, fresh, stack, at)) nti_remake_clean(m);
+    return 1;
+}
+
+// Instructions wait for their first reader where that costs no bytes; then elementwise and row operations that cost less of the
+// time than NTI_LIGHT_SHARE of their share of the peak are repeated, as a fused kernel would.
+static void nti_remake_light(nti_remake *m) {
+    int64_t peak = m->peak;
+    nti_remake_save(m, m->best, &m->best_length);
+    m->moves = 1, m->target = -1;
+    if (nti_round(m)) nti_remake_clean(m);
+    m->moves = 0;
+    if (m->peak > peak) nti_remake_restore(m, m->best, m->best_length);
+    nti_remake_save(m, m->chosen, &m->chosen_length);
+    peak = m->peak, m->light = NTI_LIGHT_SHARE * m->total / (double)(peak > 0 ? peak : 1);
+    for (int round = 0; round < 4; round++) {
+        m->target = (int64_t)(0.8 * (double)m->peak);
+        if (!nti_round(m)) break;
+        nti_remake_clean(m);
+    }
+    m->light = 0, m->target = m->peak;
+    if (m->peak < peak) nti_remake_merge(m);
+    if ((double)m->peak > 0.98 * (double)peak || m->peak > m->target) nti_remake_restore(m, m->chosen, m->chosen_length);
+}
+
+// Pass 9: the graph with what every plan repeats. No more room is spent on it than the scratch that it could save.
+static int nti_pass_repeat(nti_graph *g, nti_schedule *s) {
+    nti_remake m;
+    nti_graph again;
+    size_t low = g->tape->low.used, bound = nti_remake_bytes(g);
+    int marked = 0;
+    for (int32_t i = 0; i < g->count; i++) marked |= g->value[i].node->region != 0;
+    if (!marked && bound > s->least + NTI_BEAM_FREE) return 1;
+    if (!nti_remake_prepare(g, s, &m)) return 0;
+    nti_remake_measure(&m);
+    if (marked && !nti_remake_checkpoints(&m)) return 0;
+    nti_remake_light(&m);
+    int same = m.length == m.works;
+    for (int32_t p = 0; same && p < m.length; p++) same = m.sequence[p] == s->order[p];
+    if (!same) {
+        if (!nti_remake_graph(&m, &again, s, NTI_RECOMPUTED)) return 0;
+        for (int32_t i = g->count; i < again.count; i++) // light work is part of the plan
+            if (!again.value[i].node->region && !(nti_row_of(again.value[i].op)->flags & NTI_PRODUCT)) again.value[i].again = again.value[i].again ? NTI_LIGHT : 0;
+        *g = again;
+        return 1;
+    }
+    nti_end_rewind(g->tape, &g->tape->low, low);
     return 1;
 }
 // >>programs
@@ -18728,7 +18887,7 @@ static void nti_report_costs(const nti_graph *g, const nti_schedule *s, nt_repor
         int32_t i = g->work[s->order[p]];
         if (i < 0) continue;
         r->time += nti_value_time(g, i);
-        if (g->value[i].again) r->recomputed_flops += nti_value_flops(g, i), r->recomputed++;
+        if (g->value[i].again == NTI_RECOMPUTED) r->recomputed_flops += nti_value_flops(g, i), r->recomputed++;
     }
 }
 
@@ -18939,7 +19098,7 @@ static int nti_curve_next(nti_curve *c) {
 // The plan of the curve's present point. What it takes lies above `low`, to be rewound.
 static int nti_curve_made(const nti_curve *c, const nti_made *zero, nti_made *a, const nti_compile_job *job, size_t low_before) {
     a->s = zero->s;
-    return nti_remake_graph(&c->m, &a->g, &a->s) && nti_made_finish(a, job, low_before);
+    return nti_remake_graph(&c->m, &a->g, &a->s, NTI_RECOMPUTED) && nti_made_finish(a, job, low_before);
 }
 
 typedef struct nti_search {   // the points, as they go by
@@ -19058,7 +19217,7 @@ static int nti_curve_list(nti_made *zero, const nti_compile_job *job, size_t low
         for (int32_t k = 0; k < a.g.works; k++) {
             if (a.g.work[k] < 0) continue;
             double flops = nti_value_flops(&a.g, a.g.work[k]);
-            x.flops += flops, x.recomputed_flops += a.g.value[a.g.work[k]].again ? flops : 0;
+            x.flops += flops, x.recomputed_flops += a.g.value[a.g.work[k]].again == NTI_RECOMPUTED ? flops : 0;
         }
         nti_end_rewind(t, &t->low, low);
         if (x.time_ratio < 1 + 1e-9) x.time_ratio = 1; // sums in another order
@@ -19080,7 +19239,7 @@ static nt_program *nti_compile_plain(nt_tape *t, const nti_compile_job *job, siz
     size_t before = t->least;
     const nt_compile_desc *d = job->desc;
     nt_program *p = NULL;
-    int ok = nti_compile_passes(&zero.g, &zero.s, job) && nti_pass_time(&zero.g, &zero.s) && nti_made_finish(&zero, job, low_before);
+    int ok = nti_compile_passes(&zero.g, &zero.s, job) && nti_pass_repeat(&zero.g, &zero.s) && nti_pass_time(&zero.g, &zero.s) && nti_made_finish(&zero, job, low_before);
     f.scratch = d->budget ? d->budget : SIZE_MAX, f.array = t->base ? t->capacity : SIZE_MAX, f.least = f.least_need = SIZE_MAX;
     if (d->share_scratch && d->share_scratch->owner->scratch_bytes < f.scratch) f.scratch = d->share_scratch->owner->scratch_bytes;
     if (ok) nti_search_see(&f, &zero);

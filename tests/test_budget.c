@@ -159,10 +159,170 @@ static void test_plans(void) {
     tap_ok(!bad, "in %d plans no two buffers alive at once overlap, each holds its value to its last use, and the search counted as the plan does", plans);
 }
 
+// ---------------------------------------------------------------------------------------------------------------------
+// A vision transformer: what is kept, what it costs to keep less. Planned only: its variables have no memory.
+// ---------------------------------------------------------------------------------------------------------------------
+typedef struct vit { nt_tape *t; int64_t batch, tokens, dim, heads, depth; int unreal; } vit;
+
+static nt_tensor *vit_param(const vit *v, int rank, int64_t rows, int64_t columns) {
+    int64_t size[2] = { rows, columns };
+    nt_tensor *x = nt_variable(v->t, NT_F32, v->unreal ? NT_SHAPE(1) : nt_shape_make(rank, size), NULL);
+    if (!v->unreal) {
+        for (int64_t k = 0; k < nt_size(x); k++) ((float *)nt_data(x))[k] = (float)(sin((double)(k * 37 % 1013)) / sqrt((double)rows + 1));
+        return x;
+    }
+    nt_tensor *shape = nt_constant(v->t, NT_I64, NT_SHAPE(2), size); // its bytes live as long as the nodes
+    x->shape = (const int64_t *)nti_n(shape)->storage, x->rank = rank;
+    return x;
+}
+static nt_tensor *vit_dense(const vit *v, nt_tensor *x, int64_t in, int64_t out) { return nt_dense(x, vit_param(v, 2, in, out), vit_param(v, 1, out, 0)); }
+static nt_tensor *vit_norm(const vit *v, nt_tensor *x) { return nt_layer_norm(x, vit_param(v, 1, v->dim, 0), vit_param(v, 1, v->dim, 0), 1e-6); }
+static nt_tensor *vit_heads(const vit *v, nt_tensor *x) { return nt_reshape(x, NT_SHAPE(v->batch, v->tokens, v->heads, v->dim / v->heads)); }
+
+static nt_tensor *vit_block(const vit *v, nt_tensor *x) {
+    nt_tensor *a = vit_norm(v, x), *q = vit_heads(v, vit_dense(v, a, v->dim, v->dim)), *k = vit_heads(v, vit_dense(v, a, v->dim, v->dim));
+    nt_tensor *o = nt_attention(q, k, vit_heads(v, vit_dense(v, a, v->dim, v->dim)), NULL, NULL);
+    x = nt_add(x, vit_dense(v, nt_reshape(o, NT_SHAPE(v->batch, v->tokens, v->dim)), v->dim, v->dim));
+    a = nt_gelu(vit_dense(v, vit_norm(v, x), v->dim, 4 * v->dim));
+    return nt_add(x, vit_dense(v, a, 4 * v->dim, v->dim));
+}
+
+static nt_tensor *vit_loss(const vit *v, int checkpoints) {
+    nt_tensor *image = nt_input(v->t, NT_F32, NT_SHAPE(v->batch, v->tokens, 48)), *label = nt_input(v->t, NT_I32, NT_SHAPE(v->batch));
+    nt_tensor *x = vit_dense(v, image, 48, v->dim);
+    for (int k = 0; k < v->depth; k++) {
+        nt_tensor *in = x;
+        x = vit_block(v, x);
+        if (checkpoints) x = nt_checkpoint(x, nti_list(&in, 1));
+    }
+    x = nt_mean_axes(vit_norm(v, x), NT_AXES(1), 0);
+    return nt_mean(nt_cross_entropy(vit_dense(v, x, v->dim, 10), label));
+}
+
+// The least arithmetic, as a factor of the first point's, with at most this share of its bytes.
+static double vit_price(const nt_budget_point *p, int count, double share) {
+    for (int k = 0; k < count; k++)
+        if ((double)p[k].bytes <= share * (double)p[0].bytes) return p[k].flops / p[0].flops;
+    return HUGE_VAL;
+}
+
+static void test_vit_large(void) {
+    vit v = { nt_tape_open(NULL), 32, 577, 1024, 16, 24, 1 };
+    nt_budget_point p[NTI_POINTS];
+    nt_tensor *loss = vit_loss(&v, 0);
+    double start = seconds(), unit = 4.0 * (double)(v.batch * v.tokens * v.dim);
+    int count = nt_budget_curve_step(loss, nt_sgd(v.t, NULL), NULL, p, NTI_POINTS);
+    double half = vit_price(p, count, 0.5), quarter = vit_price(p, count, 0.25), eighth = vit_price(p, count, 0.12), first = count ? (double)p[0].bytes / unit : 0;
+    tap_note("%d points in %.2f s; the first %.1f dim a token, the last %.1f%s%s", count, seconds() - start, first, count ? (double)p[count - 1].bytes / unit : 0, nt_error(v.t) ? ": " : "",
+             nt_error(v.t) ? nt_error(v.t) : "");
+    // by count: block input, q k v, attention output, middle, before gelu: 10 dim a token and layer; 14 dim to work in
+    tap_ok(first > 0 && first <= 1.02 * (10 * 24 + 14), "ViT-L: the plan without recomputation keeps %.1f dim a token (10 a layer and 14)", first);
+    tap_ok(half <= 1.17, "ViT-L: half the scratch for %.1f %% more arithmetic", 100 * (half - 1));
+    tap_ok(quarter <= 1.26, "ViT-L: a quarter for %.1f %% more", 100 * (quarter - 1));
+    tap_ok(eighth <= 1.45, "ViT-L: 12 %% for %.1f %% more", 100 * (eighth - 1));
+    nt_tape_close(v.t);
+}
+
+// How often the second product of an MLP comes again at the first point with at most this share of the first one's bytes.
+static void test_second_product(void) {
+    vit v = { nt_tape_open(NULL), 32, 577, 1024, 16, 24, 1 };
+    nt_tape *t = v.t;
+    nt_compile_desc d;
+    nti_compile_job job;
+    nti_recipe r;
+    nti_made zero;
+    nti_curve c;
+    memset(&d, 0, sizeof d), memset(&job, 0, sizeof job), memset(&r, 0, sizeof r), memset(&zero, 0, sizeof zero);
+    r.name = "test", r.optimizer = nt_sgd(t, NULL), r.loss = vit_loss(&v, 0), r.params = nti_trained(r.loss, d.params);
+    int ok = nti_counters_of(r.optimizer) && nti_record_gradients(&r) && (r.gradients = nti_finish_list(t, r.gradients, r.params)).count && nti_record_effects(&r);
+    job.name = "test", job.desc = &d, job.outputs = nti_list(&r.loss, 1), job.effects = r.effects, zero.g.tape = t;
+    ok = ok && nti_compile_passes(&zero.g, &zero.s, &job) && nti_pass_repeat(&zero.g, &zero.s) && nti_curve_begin(&c, &zero.g, &zero.s);
+    int64_t first = ok ? c.m.peak : 0;
+    static const double share[] = { 0.5, 0.25 };
+    for (int k = 0; k < 2; k++) {
+        int again = 0, at = 0;
+        while (ok && (double)c.m.peak > share[k] * (double)first && nti_curve_next(&c)) at++;
+        for (int32_t p = 0; ok && p < c.m.length; p++) {
+            const nti_value *x = zero.g.work[c.m.sequence[p]] < 0 || c.m.first[c.m.sequence[p]] == p ? NULL : &zero.g.value[zero.g.work[c.m.sequence[p]]];
+            if (!x || x->op != NTI_OP_MATMUL || x->node->role != NTI_BOX_VALUE) continue;
+            again += x->node->in[0]->pub.shape[x->node->in[0]->pub.rank - 1] == 4 * v.dim;
+        }
+        tap_ok(at && !again, "ViT-L at %.0f %%: the MLP's second product never comes again (%d)", 100 * share[k], again);
+    }
+    nt_tape_close(t);
+}
+
+// The same bits with checkpoints, in less memory; with a budget on top in less still.
+static double vit_step(int checkpoints, double share, nt_report_info *report) {
+    vit v = { nt_tape_open(NULL), 4, 17, 32, 4, 6, 0 };
+    nt_compile_desc d;
+    memset(&d, 0, sizeof d);
+    nt_tensor *loss = vit_loss(&v, checkpoints);
+    nt_optimizer *o = nt_sgd(v.t, NULL);
+    if (share < 1) d.budget = (size_t)(share * (double)report->peak);
+    nt_program *p = nt_compile_step(loss, o, &d);
+    if (!p) tap_note("%s", nt_error(v.t) ? nt_error(v.t) : "?");
+    for (nti_object *x = v.t->objects; x; x = x->previous) { // inputs
+        nti_node *n = x->kind == NTI_LEAF ? (nti_node *)nti_object_body(x) : NULL;
+        if (!n || n->op != NTI_OP_INPUT) continue;
+        char *data = (char *)naive_bytes(nt_bytes(&n->pub));
+        memset(data, 0, nt_bytes(&n->pub));
+        for (int64_t k = 0; n->pub.dtype == NT_F32 && k < nt_size(&n->pub); k++) ((float *)(void *)data)[k] = (float)sin((double)k);
+        nt_write(&n->pub, data);
+        free(data);
+    }
+    double sum = 0;
+    float value = 0;
+    for (int k = 0; p && k < 3; k++)
+        if (nt_run(p) == NT_OK && nt_read(p, 0, &value) == NT_OK) sum = 3 * sum + value;
+    *report = nt_report(p);
+    nt_tape_close(v.t);
+    return p ? sum : -1;
+}
+
+static void test_checkpoint(void) {
+    nt_report_info plain, marked, small;
+    memset(&plain, 0, sizeof plain), memset(&marked, 0, sizeof marked);
+    double want = vit_step(0, 1, &plain), got = vit_step(1, 1, &marked);
+    tap_ok(got == want && want != -1, "a ViT with a checkpoint a block: the same bits (%.9g, %.9g)", want, got);
+    tap_ok(marked.recomputed > 0 && 3 * marked.peak < 2 * plain.peak, "and %zu bytes instead of %zu for %.1f %% more time", marked.peak, plain.peak, 100 * (marked.time / plain.time - 1));
+    small = marked;
+    got = vit_step(1, 0.8, &small);
+    tap_ok(got == want && small.peak < marked.peak, "with a budget on top: the same bits in %zu", small.peak);
+    small = plain;
+    got = vit_step(0, 0.5, &small);
+    tap_ok(got == want && 2 * small.peak <= plain.peak && small.time_ratio > 1, "half the budget without checkpoints: the same bits in %zu for %.1f %% more time", small.peak, 100 * (small.time_ratio - 1));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The time that the curve takes
+// ---------------------------------------------------------------------------------------------------------------------
+static void test_time(void) {
+    for (int nodes = 1000; nodes <= 100000; nodes *= 10) {
+        nt_tape *t = nt_tape_open(NULL);
+        nt_tensor *x = nt_variable(t, NT_F32, NT_SHAPE(16), NULL), *y = x;
+        nt_budget_point p[NTI_POINTS];
+        for (int k = 0; k < nodes / 3; k++) y = nt_sin(y);
+        y = nt_grad(nt_sum(y), x);
+        double start = seconds();
+        nt_program *q = nt_compile(y, NULL);
+        double plain = seconds() - start;
+        start = seconds();
+        int count = nt_budget_curve(t, nti_list(&y, 1), NULL, p, NTI_POINTS);
+        tap_ok(q && count > 1, "the curve of %d nodes: from %zu to %zu bytes", nodes, count ? p[0].bytes : 0, count ? p[count - 1].bytes : 0);
+        tap_note("compiled in %.3f s, the curve of %d points in %.3f s", plain, count, seconds() - start);
+        nt_tape_close(t);
+    }
+}
+
 int main(void) {
     double start = seconds();
     test_random();
     test_plans();
+    test_checkpoint();
+    test_vit_large();
+    test_second_product();
+    test_time();
     tap_note("%.2f s", seconds() - start);
     return tap_end();
 }
