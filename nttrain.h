@@ -17536,6 +17536,15 @@ static int nti_order_late(nti_graph *g, const nti_order_room *r, const int32_t *
     return nti_order_by_key(g, r, key, other);
 }
 
+// Checks and effects as soon as they can, also where the peak does not care: plans that recompute do.
+static int nti_order_prompt(nti_graph *g, const nti_order_room *r, const int32_t *order, int64_t *key, int32_t *other) {
+    for (int32_t p = 0; p < g->works; p++) {
+        const nti_value *v = g->work[order[p]] < 0 ? NULL : &g->value[g->work[order[p]]];
+        key[order[p]] = !v || nti_is_effect(v) || (nti_row_of(v->op)->flags & NTI_CHECKS) ? 0 : p + 1;
+    }
+    return nti_order_by_key(g, r, key, other);
+}
+
 // The best of recording order, the order in which targets ask, and searches of growing width while the work lasts.
 static int nti_order_search(nti_graph *g, nti_order_room *r, int32_t *order, int32_t *other) {
     size_t n = (size_t)g->works, best;
@@ -17559,17 +17568,12 @@ static int nti_order_search(nti_graph *g, nti_order_room *r, int32_t *order, int
         if (found < 0) return 0;
         if (found) best = nti_order_peak(r, other, done), memcpy(order, other, n * sizeof *order);
     }
-    if (!nti_order_late(g, r, order, key, other)) return 0;
-    size_t late = nti_order_peak(r, other, done);
-    if (late <= best) best = late, memcpy(order, other, n * sizeof *order);
-    r->best = best;
-    // checks and effects as soon as they can also where the peak does not care: plans that recompute do
-    for (int32_t p = 0; p < g->works; p++) {
-        const nti_value *v = g->work[order[p]] < 0 ? NULL : &g->value[g->work[order[p]]];
-        key[order[p]] = !v || nti_is_effect(v) || (nti_row_of(v->op)->flags & NTI_CHECKS) ? 0 : p + 1;
+    for (int pass = 0; pass < 3; pass++) { // effects first: what they wait for would come as late as they do
+        if (pass == 1 ? !nti_order_late(g, r, order, key, other) : !nti_order_prompt(g, r, order, key, other)) return 0;
+        size_t peak = nti_order_peak(r, other, done);
+        if (peak <= best) best = peak, memcpy(order, other, n * sizeof *order);
     }
-    if (!nti_order_by_key(g, r, key, other)) return 0;
-    if (nti_order_peak(r, other, done) <= best) memcpy(order, other, n * sizeof *order);
+    r->best = best;
     return 1;
 }
 
