@@ -16389,9 +16389,17 @@ static int nti_scan_take(nti_scanning *s, int64_t index) { // one step; 0 after 
     return !s->t->sticky;
 }
 
+static void nti_scan_segment(nti_scanning *s) { // has ended
+    for (int k = 0; k < s->carry.count; k++) nt_checkpoint(s->carry.items[k], s->begun);
+    for (int k = 0; k < s->carry.count; k++) s->begun.items[k] = s->carry.items[k];
+}
+
 static int nti_scan_run(nti_scanning *s) {
-    for (int64_t done = 0; done < s->count; done++)
+    int64_t segment = s->desc->segment;
+    for (int64_t done = 0; done < s->count; done++) {
         if (!nti_scan_take(s, s->desc->reverse ? s->count - 1 - done : done)) return 0;
+        if (segment && ((done + 1) % segment == 0 || done + 1 == s->count)) nti_scan_segment(s);
+    }
     return 1;
 }
 

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { SIDE = PHOTO_SIDE, CROP = 32, BATCH = 8 };
+enum { LIN_SIDE = PHOTO_SIDE, LIN_CROP = 32, LIN_BATCH = 8 };
 
 typedef struct lin_options {
     const char *folder;   // of photos64.npy, with its slash
@@ -36,14 +36,14 @@ static photos lin_photo;
 
 // The batch of a step: pieces at places that the key decides, -1 to 1, and the numbers of their photographs.
 static nt_status lin_batch(nt_tensor *x, nt_tensor *y, uint32_t step) {
-    static float pixel[BATCH][CROP][CROP][3];
-    int32_t label[BATCH];
-    for (int b = 0; b < BATCH; b++) {
+    static float pixel[LIN_BATCH][LIN_CROP][LIN_CROP][3];
+    int32_t label[LIN_BATCH];
+    for (int b = 0; b < LIN_BATCH; b++) {
         nt_key_value key = nt_key_fold_in(nt_key_fold_in(nt_key(5), step), (uint32_t)b), other = nt_key_fold_in(key, 1);
-        int top = (int)(key.word[0] % (SIDE - CROP + 1)), left = (int)(key.word[1] % (SIDE - CROP + 1));
+        int top = (int)(key.word[0] % (LIN_SIDE - LIN_CROP + 1)), left = (int)(key.word[1] % (LIN_SIDE - LIN_CROP + 1));
         label[b] = (int32_t)(other.word[0] % PHOTOS);
-        for (int i = 0; i < CROP * CROP * 3; i++)
-            (&pixel[b][0][0][0])[i] = (float)lin_photo[label[b]][top + i / (CROP * 3)][left + i / 3 % CROP][i % 3] / 127.5f - 1;
+        for (int i = 0; i < LIN_CROP * LIN_CROP * 3; i++)
+            (&pixel[b][0][0][0])[i] = (float)lin_photo[label[b]][top + i / (LIN_CROP * 3)][left + i / 3 % LIN_CROP][i % 3] / 127.5f - 1;
     }
     nt_status status = nt_write(x, pixel);
     return status == NT_OK ? nt_write(y, label) : status;
@@ -57,7 +57,7 @@ static void lin_picture(const nt_program *step, const char *name) {
 }
 
 static nt_status lin_train(nt_tape *t, const lin_options *o, lin_result *r) {
-    nt_tensor *x = nt_input(t, NT_F32, NT_SHAPE(BATCH, CROP, CROP, 3)), *y = nt_input(t, NT_I32, NT_SHAPE(BATCH));
+    nt_tensor *x = nt_input(t, NT_F32, NT_SHAPE(LIN_BATCH, LIN_CROP, LIN_CROP, 3)), *y = nt_input(t, NT_I32, NT_SHAPE(LIN_BATCH));
     nt_vit_desc vit = { .patch = 4, .dim = o->dim, .depth = o->depth, .heads = o->heads, .outputs = PHOTOS };
     vit.head_init.kind = NT_LECUN_NORMAL; // with flax's zero head the linearization at the start is a linear model of one layer
     nt_layer *net = nt_vit_layer(t, &vit);

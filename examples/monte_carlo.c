@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { BATCH = 4, SIDE = PHOTO_SIDE, CHANNELS = 16, MOST_PARAMS = 12 };
+enum { MC_BATCH = 4, MC_SIDE = PHOTO_SIDE, MC_CHANNELS = 16, MC_PARAMS = 12 };
 
 typedef struct mc_options {
     const char *folder;       // of photos64.npy, with its slash
@@ -36,7 +36,7 @@ typedef struct mc_result {
 typedef struct mc_gaussian { nt_tensor *mean, *deviation; } mc_gaussian; // one of each for every pixel
 
 static nt_layer *convolutions(nt_tape *t) {
-    return NT_SERIAL(t, nt_conv_layer(t, CHANNELS, NT_WINDOW(3, 3), NULL), nt_relu_layer(t), nt_conv_layer(t, CHANNELS, NT_WINDOW(3, 3), NULL),
+    return NT_SERIAL(t, nt_conv_layer(t, MC_CHANNELS, NT_WINDOW(3, 3), NULL), nt_relu_layer(t), nt_conv_layer(t, MC_CHANNELS, NT_WINDOW(3, 3), NULL),
                      nt_relu_layer(t), nt_conv_layer(t, 2, NT_WINDOW(3, 3), NULL));
 }
 
@@ -49,7 +49,7 @@ static mc_gaussian gaussian_of(nt_layer *net, nt_tensor *x) {
 // log N(x; mean, deviation^2) without its constant, summed over the pixels, averaged over the photographs
 static nt_tensor *log_likelihood(nt_tensor *x, mc_gaussian g) {
     nt_tensor *z = nt_div(nt_sub(x, g.mean), g.deviation);
-    return nt_scale(nt_sum(nt_sub(nt_scale(nt_square(z), -0.5), nt_log(g.deviation))), 1.0 / BATCH);
+    return nt_scale(nt_sum(nt_sub(nt_scale(nt_square(z), -0.5), nt_log(g.deviation))), 1.0 / MC_BATCH);
 }
 
 static nt_tensor *mc_loss(nt_tape *t, nt_layer *encoder, nt_layer *decoder, nt_tensor *x, const mc_options *o) {
@@ -67,17 +67,17 @@ static nt_tensor *mc_loss(nt_tape *t, nt_layer *encoder, nt_layer *decoder, nt_t
 // Four grey photographs with mean 0 and deviation 1.
 static nt_status mc_photos(nt_tape *t, const char *folder, nt_tensor *x) {
     static photos rgb;
-    static float grey[BATCH * SIDE * SIDE];
+    static float grey[MC_BATCH * MC_SIDE * MC_SIDE];
     nt_status status = photos_load(t, folder, rgb);
     if (status != NT_OK) return status;
     double sum = 0, squares = 0;
-    for (int k = 0; k < BATCH * SIDE * SIDE; k++) {
-        const uint8_t *p = rgb[k / (SIDE * SIDE)][k / SIDE % SIDE][k % SIDE];
+    for (int k = 0; k < MC_BATCH * MC_SIDE * MC_SIDE; k++) {
+        const uint8_t *p = rgb[k / (MC_SIDE * MC_SIDE)][k / MC_SIDE % MC_SIDE][k % MC_SIDE];
         grey[k] = 0.299f * (float)p[0] + 0.587f * (float)p[1] + 0.114f * (float)p[2];
         sum += (double)grey[k], squares += (double)grey[k] * (double)grey[k];
     }
-    double n = BATCH * SIDE * SIDE, mean = sum / n, deviation = sqrt(squares / n - mean * mean);
-    for (int k = 0; k < BATCH * SIDE * SIDE; k++) grey[k] = (float)(((double)grey[k] - mean) / deviation);
+    double n = MC_BATCH * MC_SIDE * MC_SIDE, mean = sum / n, deviation = sqrt(squares / n - mean * mean);
+    for (int k = 0; k < MC_BATCH * MC_SIDE * MC_SIDE; k++) grey[k] = (float)(((double)grey[k] - mean) / deviation);
     return nt_write(x, grey);
 }
 
@@ -100,7 +100,7 @@ static nt_status mc_gradient(nt_tape *t, nt_tensor *loss, nt_params params, mc_r
 }
 
 static nt_status mc_learn(nt_tape *t, const mc_options *o, mc_result *r) {
-    nt_tensor *x = nt_input(t, NT_F32, NT_SHAPE(BATCH, SIDE, SIDE, 1)), *list[MOST_PARAMS];
+    nt_tensor *x = nt_input(t, NT_F32, NT_SHAPE(MC_BATCH, MC_SIDE, MC_SIDE, 1)), *list[MC_PARAMS];
     nt_status status = mc_photos(t, o->folder, x);
     if (status != NT_OK) return status;
     nt_layer *encoder = convolutions(t), *decoder = convolutions(t);

@@ -1,11 +1,14 @@
-// Both examples under every kind of shortage: each allocation failing in turn, every array size, every alignment, and an
+// The examples under every kind of shortage: each allocation failing in turn, every array size, every alignment, and an
 // allocator that fails from the moment at which everything is compiled.
 #include "../nttrain.h"
 #include "tap.h"
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #define NT_EXAMPLE_NO_MAIN
 #include "../examples/digits.c"
+#include "../examples/linearize.c"
+#include "../examples/monte_carlo.c"
 #include "../examples/xor.c"
 
 enum { ARRAY = 1 << 20, GUARD = 1024 };
@@ -55,6 +58,26 @@ static void run_digits(const nt_tape_desc *desc, int steps, outcome *o) {
     o->peak = r.plan.peak;
     o->lower_bound = r.plan.lower_bound;
     o->memory = r.memory;
+    memcpy(o->error, r.error, sizeof o->error);
+}
+
+static const char *photographs;
+
+static void run_monte_carlo(const nt_tape_desc *desc, int steps, outcome *o) {
+    static mc_result r;
+    mc_options options = { photographs, 2, steps, 2 };
+    memset(o, 0, sizeof *o);
+    o->failed = mc_main(desc, &options, &r);
+    o->bits = hash_of(r.gradient, sizeof r.gradient) ^ hash_of(&r.loss, sizeof r.loss);
+    memcpy(o->error, r.error, sizeof o->error);
+}
+
+static void run_linearize(const nt_tape_desc *desc, int steps, outcome *o) {
+    static lin_result r;
+    lin_options options = { photographs, 12, 1, 3, 1, steps, 0, NULL };
+    memset(o, 0, sizeof *o);
+    o->failed = lin_main(desc, &options, &r);
+    o->bits = hash_of(&r.loss, sizeof r.loss);
     memcpy(o->error, r.error, sizeof o->error);
 }
 
@@ -264,6 +287,33 @@ static void check_digits_learn(void) {
     if (failed) tap_note("%s", r.error);
 }
 
+// One and many samples take the same bytes, chunks give the same gradients to rounding, and it learns.
+static void check_monte_carlo(void) {
+    static mc_result r[3];
+    mc_options options[3] = { { photographs, 1, 0, 1 }, { photographs, 6, 8, 1 }, { photographs, 6, 0, 4 } };
+    double largest = 0, difference = 0;
+    int failed = 0;
+    for (int k = 0; k < 3; k++) failed |= mc_main(NULL, &options[k], &r[k]);
+    for (int k = 0; k < r[1].gradients; k++) {
+        largest = fmax(largest, fabs((double)r[1].gradient[k]));
+        difference = fmax(difference, fabs((double)r[1].gradient[k] - (double)r[2].gradient[k]));
+    }
+    tap_ok(!failed && r[0].scratch == r[1].scratch, "monte_carlo: %zu bytes for 1 sample and for 6", r[1].scratch);
+    tap_ok(!failed && difference <= 1e-5 * largest, "monte_carlo: gradients of chunks of 1 and of 4 differ by %.1e", difference / largest);
+    tap_ok(!failed && r[1].loss < r[1].first_loss, "monte_carlo: loss %g to %g", r[1].first_loss, r[1].loss);
+}
+
+// The linearized step takes hardly more scratch than the plain one; a smaller budget changes no bit.
+static void check_linearize(void) {
+    lin_result r[3];
+    lin_options o = { photographs, 48, 4, 3, 0, 2, 0, NULL };
+    int failed = lin_main(NULL, &o, &r[0]);
+    o.linearized = 1, failed |= lin_main(NULL, &o, &r[1]);
+    o.budget = r[1].plan.peak / 2, failed |= lin_main(NULL, &o, &r[2]);
+    tap_ok(!failed && (double)r[1].plan.peak <= 1.1 * (double)r[0].plan.peak, "linearize: %zu bytes of scratch against %zu of the plain step", r[1].plan.peak, r[0].plan.peak);
+    tap_ok(!failed && r[2].plan.peak <= o.budget && r[2].loss == r[1].loss, "linearize: the same loss in half of it (%zu)", r[2].plan.peak);
+}
+
 // The files are read with each allocation failing, too.
 static void check_loading(const char *folder) {
     static digits_data copy;
@@ -289,6 +339,7 @@ static void check_loading(const char *folder) {
 
 int main(int argc, char **argv) {
     static const example examples[] = { { "xor", run_xor, 3, 8 }, { "digits", run_digits, 2, 4093 } };
+    static const example large[] = { { "monte_carlo", run_monte_carlo, 1, 0 }, { "linearize", run_linearize, 1, 0 } };
     const char *folders[] = { argc > 1 ? argv[1] : "", "../examples/data/", "examples/data/", "../../examples/data/" };
     char error[640];
     const char *folder = NULL;
@@ -303,5 +354,13 @@ int main(int argc, char **argv) {
     check_digits_learn();
     check_loading(folder);
     for (int i = 0; i < 2; i++) check_example(&examples[i]);
+    photographs = folder;
+    check_monte_carlo();
+    check_linearize();
+    for (int i = 0; i < 2; i++) {
+        outcome ample;
+        large[i].run(NULL, large[i].steps, &ample);
+        check_allocations(&large[i], ample.bits);
+    }
     return tap_end();
 }

@@ -222,6 +222,35 @@ static void test_scan(int reverse, int64_t segment) {
     nt_tape_close(t);
 }
 
+static int tanh_step(void *user, nt_params carry, nt_params parts, int64_t index, nt_tensor **next, nt_tensor **output) {
+    (void)parts, (void)index, (void)output;
+    next[0] = nt_tanh(nt_matmul(carry.items[0], *(nt_tensor **)user));
+    return next[0] != NULL;
+}
+
+static size_t scan_bytes(int64_t segment, double *gradient) {
+    nt_tape *t = nt_tape_open(NULL);
+    double data[256];
+    for (int k = 0; k < 256; k++) data[k] = sin(k);
+    nt_tensor *w = nt_variable(t, NT_F64, NT_SHAPE(16, 16), data), *h = nt_variable(t, NT_F64, NT_SHAPE(16, 16), data);
+    nt_scan_step step = { tanh_step, &w };
+    nt_scan_desc desc = { 0, 0, segment };
+    nt_params none = { 0, NULL };
+    nt_tensor *y = nt_sum(nt_scan(t, 64, NT_LIST(h), none, step, &desc).carry.items[0]);
+    nt_program *p = nt_compile(nt_grad(y, w), NULL);
+    if (p && nt_run(p) == NT_OK) nt_read(p, 0, gradient);
+    size_t bytes = nt_report(p).peak;
+    nt_tape_close(t);
+    return bytes;
+}
+
+static void test_segments(void) {
+    double kept[256], again[256];
+    size_t all = scan_bytes(0, kept), some = scan_bytes(8, again);
+    tap_ok(3 * some < all, "64 steps in segments of 8 keep 8 carries and one segment: %lld bytes against %lld", (long long)some, (long long)all);
+    tap_ok(!memcmp(kept, again, sizeof kept), "the same bits");
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Errors
 // ---------------------------------------------------------------------------------------------------------------------
@@ -290,6 +319,7 @@ int main(int argc, char **argv) {
     test_random();
     test_memory();
     for (int k = 0; k < 6; k++) test_scan(k & 1, k / 2 * 3);
+    test_segments();
     test_errors();
     return tap_end();
 }
