@@ -387,6 +387,9 @@ static void jacobians(void) {
     nt_tensor *h = nt_jacobian(nt_grad(nt_sum(nt_square(y)), x), x, NULL), *column = variable(t, NT_SHAPE(2, 3), 0, 4);
     nt_tensor *product = nt_reshape(nt_matmul(nt_reshape(h, NT_SHAPE(6, 6)), nt_reshape(column, NT_SHAPE(6, 1))), NT_SHAPE(2, 3));
     tap_ok(difference(product, nt_hvp(nt_sum(nt_square(y)), NT_LIST(x), NT_LIST(column)).items[0]) < 1e-14, "the Jacobian of a gradient is the Hessian");
+    nt_tensor *in = variable(t, NT_SHAPE(8, 1), 0, 1), *deep = nt_sum_axes(nt_sin(nt_mul(in, variable(t, NT_SHAPE(8, 512), 0, 2))), NT_AXES(1), 0);
+    size_t all = nt_report(nt_compile(jacobian(deep, in, NT_BY_ROWS, 0), NULL)).peak, two = nt_report(nt_compile(jacobian(deep, in, NT_BY_ROWS, 2), NULL)).peak;
+    tap_ok(two < all / 2, "in chunks it takes less memory: %zu bytes by twos, %zu all at once", two, all);
     nt_tensor *wide = nt_reshape(x, NT_SHAPE(1, 1, 1, 1, 2, 3));
     refused(t, !nt_jacobian(nt_cast(x, NT_I32), x, NULL), NT_ERROR_DTYPE, "nt_jacobian: output 0");
     refused(t, !nt_jacobian(y, nt_cast(x, NT_I32), NULL), NT_ERROR_DTYPE, "nt_jacobian: input 0");
