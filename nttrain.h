@@ -19848,6 +19848,9 @@ NT_API nt_report_info nt_report(const nt_program *program) {
 
 static void nti_put_report(nti_text *o, const nt_report_info *r) {
     nti_format(o, "scratch     %zu bytes (lower bound %zu)\n", r->peak, r->lower_bound);
+    if (r->recomputed)
+        nti_format(o, "recomputed  %d instructions, %g flops: about %g times the time of the plan without a budget\n", r->recomputed,
+                   r->recomputed_flops, r->time_ratio);
     nti_format(o, "persistent  %zu bytes of inputs, variables and constants\n", r->persistent);
     if (r->gradient) nti_format(o, "            %zu of them accumulate gradients\n", r->gradient);
     nti_format(o, "program     %zu bytes, %d instructions, %g flops a run\n", r->program, r->instructions, r->flops);
