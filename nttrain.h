@@ -2103,6 +2103,7 @@ typedef struct nti_random_table {
 #endif
 // AVX2 and AVX-512 passes are compiled with target pragmas and chosen at run time.
 #if defined(__x86_64__) && NTI_BASE_BYTES && !defined(NTTRAIN_ISA_BASELINE)
+#include <cpuid.h>
 #include <immintrin.h>
 #define NTI_DISPATCH 1
 #else
@@ -5094,8 +5095,10 @@ static void NTI_K(nti_update_array)(const nti_update *u, void *p, const void *g,
 static const nti_update_table NTI_K(nti_update_table) = { NTI_K(nti_update_array) };
 
 // >>halves
-// f16 and bf16 as f32 and back, in integer arithmetic: the same bits on every machine, those of the conversions under "casts".
+// f16 and bf16 as f32 and back: the same bits on every machine, those of the conversions under "casts". AVX2 and AVX-512 have
+// instructions for f16; everything else is integer arithmetic.
 #if !NTI_F64
+#define NTI_PICK_BITS(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
 #if NTI_BYTES > 0
 typedef uint16_t NTI_K(nti_vh) __attribute__((vector_size(NTI_BYTES / 2)));
 static NTI_INLINE NTI_VI NTI_K(nti_half_load)(const uint16_t *p) {
@@ -5107,36 +5110,58 @@ static NTI_INLINE void NTI_K(nti_half_store)(uint16_t *p, NTI_VI bits) {
     NTI_K(nti_vh) h = __builtin_convertvector(bits, NTI_K(nti_vh));
     memcpy(p, &h, sizeof h);
 }
-static NTI_INLINE NTI_V NTI_K(nti_half_number)(NTI_VI i) { return __builtin_convertvector(i, NTI_V); }
 #else
 static NTI_INLINE NTI_VI NTI_K(nti_half_load)(const uint16_t *p) { return *p; }
 static NTI_INLINE void NTI_K(nti_half_store)(uint16_t *p, NTI_VI bits) { *p = (uint16_t)bits; }
-static NTI_INLINE NTI_V NTI_K(nti_half_number)(NTI_VI i) { return (float)i; }
 #endif
-#define NTI_PICK_BITS(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
 
-static NTI_INLINE NTI_V NTI_K(nti_f16_read)(NTI_VI h) {
-    NTI_VI rest = h & 0x7fff, sign = (NTI_VI)((NTI_VU)(h & 0x8000) << 16), special = NTI_LT(NTI_SPLATI(0x7bff), rest);
-    NTI_VI small = NTI_INT(NTI_K(nti_half_number)(rest) * NTI_SPLAT(5.9604644775390625e-08)); // right where it is subnormal
-    NTI_VI normal = (rest << 13) + NTI_PICK_BITS(special, NTI_SPLATI(0x70000000), NTI_SPLATI(0x38000000));
+#if NTI_ISA >= 2 // eight at a time
+static NTI_INLINE NTI_V NTI_K(nti_f16_read)(const uint16_t *p) {
+    NTI_V v;
+    for (int k = 0; k < NTI_W; k += 8) {
+        __m256 eight = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p + k)));
+        memcpy((float *)&v + k, &eight, sizeof eight);
+    }
+    return v;
+}
+
+static NTI_INLINE void NTI_K(nti_f16_write)(uint16_t *p, NTI_V x) {
+    for (int k = 0; k < NTI_W; k += 8) {
+        __m256 eight;
+        memcpy(&eight, (const float *)&x + k, sizeof eight);
+        _mm_storeu_si128((__m128i *)(void *)(p + k), _mm256_cvtps_ph(eight, 0));
+    }
+}
+#else
+static NTI_INLINE NTI_V NTI_K(nti_f16_read)(const uint16_t *p) {
+    NTI_VI h = NTI_K(nti_half_load)(p), rest = h & 0x7fff, sign = (NTI_VI)((NTI_VU)(h & 0x8000) << 16);
+    NTI_VI special = NTI_LT(NTI_SPLATI(0x7bff), rest), nan = NTI_LT(NTI_SPLATI(0x7c00), rest);
+#if NTI_BYTES > 0
+    NTI_V number = __builtin_convertvector(rest, NTI_V);
+#else
+    NTI_V number = (float)rest;
+#endif
+    NTI_VI small = NTI_INT(number * NTI_SPLAT(5.9604644775390625e-08)); // right where it is subnormal
+    NTI_VI normal = ((rest << 13) + NTI_PICK_BITS(special, NTI_SPLATI(0x70000000), NTI_SPLATI(0x38000000))) | (nan & 0x400000);
     return NTI_FLOAT(NTI_PICK_BITS(NTI_LT(rest, NTI_SPLATI(0x400)), small, normal) | sign);
 }
 
-static NTI_INLINE NTI_VI NTI_K(nti_f16_write)(NTI_V x) {
+static NTI_INLINE void NTI_K(nti_f16_write)(uint16_t *p, NTI_V x) {
     NTI_VI bits = NTI_INT(x), a = bits & 0x7fffffff, sign = (bits >> 16) & 0x8000;
     NTI_VI small = NTI_INT(NTI_FLOAT(a) + NTI_SPLAT(0.5)) - 0x3f000000; // the last bit of a subnormal half is the last of the sum
     NTI_VI normal = (a - (0x38000000 - 0xfff) + ((a >> 13) & 1)) >> 13;
-    NTI_VI special = NTI_PICK_BITS(NTI_LT(NTI_SPLATI(0x7f800000), a), NTI_SPLATI(0x7e00), NTI_SPLATI(0x7c00));
+    NTI_VI special = NTI_PICK_BITS(NTI_LT(NTI_SPLATI(0x7f800000), a), (a >> 13 & 0x3ff) | 0x7e00, NTI_SPLATI(0x7c00));
     NTI_VI finite = NTI_PICK_BITS(NTI_LT(a, NTI_SPLATI(0x38800000)), small, normal);
-    return NTI_PICK_BITS(NTI_LT(a, NTI_SPLATI(0x477ff000)), finite, special) | sign;
+    NTI_K(nti_half_store)(p, NTI_PICK_BITS(NTI_LT(a, NTI_SPLATI(0x477ff000)), finite, special) | sign);
 }
+#endif
 
-static NTI_INLINE NTI_V NTI_K(nti_bf16_read)(NTI_VI h) { return NTI_FLOAT((NTI_VI)((NTI_VU)h << 16)); }
+static NTI_INLINE NTI_V NTI_K(nti_bf16_read)(const uint16_t *p) { return NTI_FLOAT((NTI_VI)((NTI_VU)NTI_K(nti_half_load)(p) << 16)); }
 
-static NTI_INLINE NTI_VI NTI_K(nti_bf16_write)(NTI_V x) {
+static NTI_INLINE void NTI_K(nti_bf16_write)(uint16_t *p, NTI_V x) {
     NTI_VU bits = (NTI_VU)NTI_INT(x);
-    NTI_VI nan = NTI_LT(NTI_SPLATI(0x7f800000), NTI_INT(x) & 0x7fffffff);
-    return (NTI_VI)NTI_PICK_BITS((NTI_VU)nan, bits >> 16 | 0x40u, (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+    NTI_VU nan = (NTI_VU)NTI_LT(NTI_SPLATI(0x7f800000), NTI_INT(x) & 0x7fffffff);
+    NTI_K(nti_half_store)(p, (NTI_VI)NTI_PICK_BITS(nan, bits >> 16 | 0x40u, (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16));
 }
 
 // The rest goes through a full vector.
@@ -5145,18 +5170,18 @@ static NTI_INLINE NTI_VI NTI_K(nti_bf16_write)(NTI_V x) {
         size_t i = 0, w = (size_t)NTI_W; \
         uint16_t rest[NTI_W] = { 0 }; \
         float some[NTI_W]; \
-        for (; i + w <= n; i += w) NTI_STORE(to + i, NTI_K(nti_##name##_read)(NTI_K(nti_half_load)(from + i))); \
+        for (; i + w <= n; i += w) NTI_STORE(to + i, NTI_K(nti_##name##_read)(from + i)); \
         memcpy(rest, from + i, (n - i) * sizeof *rest); \
-        NTI_STORE(some, NTI_K(nti_##name##_read)(NTI_K(nti_half_load)(rest))); \
+        NTI_STORE(some, NTI_K(nti_##name##_read)(rest)); \
         memcpy(to + i, some, (n - i) * sizeof *some); \
     } \
     static void NTI_K(nti_##name##_write_array)(uint16_t *to, const float *from, size_t n) { \
         size_t i = 0, w = (size_t)NTI_W; \
         uint16_t rest[NTI_W]; \
         float some[NTI_W] = { 0 }; \
-        for (; i + w <= n; i += w) NTI_K(nti_half_store)(to + i, NTI_K(nti_##name##_write)(NTI_LOAD(from + i))); \
+        for (; i + w <= n; i += w) NTI_K(nti_##name##_write)(to + i, NTI_LOAD(from + i)); \
         memcpy(some, from + i, (n - i) * sizeof *some); \
-        NTI_K(nti_half_store)(rest, NTI_K(nti_##name##_write)(NTI_LOAD(some))); \
+        NTI_K(nti_##name##_write)(rest, NTI_LOAD(some)); \
         memcpy(to + i, rest, (n - i) * sizeof *rest); \
     }
 NTI_HALF_LOOPS(f16)
@@ -5825,10 +5850,10 @@ static const nti_linear_table
 #include NTTRAIN_FILE
 #if NTI_DISPATCH
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,fma,f16c")
 #endif
 #define NTI_ISA 2
 #define NTI_F64 0
@@ -5842,10 +5867,10 @@ static const nti_linear_table
 #pragma GCC pop_options
 #endif
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,f16c"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")
+#pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,f16c")
 #endif
 #define NTI_ISA 3
 #define NTI_F64 0
@@ -5895,7 +5920,9 @@ static const struct nti_isa nti_isas[] = {
 static const struct nti_isa *nti_isa_choose(nt_isa isa) {
 #if NTI_DISPATCH
     __builtin_cpu_init();
-    int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    unsigned eax, ebx, ecx = 0, edx; // older compilers have no name for f16c
+    int f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx >> 29 & 1);
+    int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c;
     int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                  __builtin_cpu_supports("avx512bw");
     if (isa == NT_ISA_AUTO) return &nti_isas[avx512 ? 2 : avx2 ? 1 : 0];
@@ -6037,6 +6064,8 @@ static float nti_half_to_float(uint16_t h) {
     memcpy(&bits, &f, sizeof bits);
     if (rest >= 0x400)
         bits = (rest << 13) + (rest >= 0x7c00 ? 0x70000000u : 0x38000000u);
+    if (rest > 0x7c00)
+        bits |= 0x400000u; // a NaN that does not signal, as the instructions for it give
     bits |= sign;
     memcpy(&f, &bits, sizeof f);
     return f;
@@ -6047,7 +6076,7 @@ static uint16_t nti_float_to_half(float f) {
     uint32_t sign = bits >> 16 & 0x8000u;
     a = bits & 0x7fffffffu;
     if (a > 0x7f800000u)
-        return (uint16_t)(sign | 0x7e00u);
+        return (uint16_t)(sign | 0x7e00u | (a >> 13 & 0x3ffu));
     if (a >= 0x477ff000u)
         return (uint16_t)(sign | 0x7c00u);
     if (a < 0x38800000u) {   // adding 1/2 puts the last bit of a subnormal half at the last bit of the sum
@@ -10981,13 +11010,17 @@ NT_API nt_tensor *nt_mean_axes(nt_tensor *x, nt_axes axes, int keep) {
 }
 
 NT_API nt_tensor *nt_var_axes(nt_tensor *x, nt_axes axes, double ddof, int keep) {
+    if (x && nti_is_half(x->dtype)) return nt_cast(nt_var_axes(nti_widened(x), axes, ddof, keep), x->dtype);
     nt_tensor *mean = nt_mean_axes(x, axes, 1);
     if (!mean) return NULL;
     double n = nti_axes_count(x, &axes);
     return nt_scale(nt_sum_axes(nt_square(nt_sub(x, mean)), axes, keep), n > ddof ? 1 / (n - ddof) : (double)NAN);
 }
 
-NT_API nt_tensor *nt_std_axes(nt_tensor *x, nt_axes axes, double ddof, int keep) { return nt_sqrt(nt_var_axes(x, axes, ddof, keep)); }
+NT_API nt_tensor *nt_std_axes(nt_tensor *x, nt_axes axes, double ddof, int keep) {
+    nt_tensor *std = nt_sqrt(nt_var_axes(nti_widened(x), axes, ddof, keep));
+    return std ? nt_cast(std, x->dtype) : NULL;
+}
 
 static nt_tensor *nti_arg(int op, nt_tensor *x, int axis) {
     if (!nti_alive(x)) return NULL;

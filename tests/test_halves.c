@@ -128,6 +128,17 @@ static void integers_to_half(nt_tape *t, nt_dtype half) {
     tap_ok(good, "%s: integers of 64 bits near ties are rounded once", nt_dtype_name(half));
 }
 
+// What the first instruction set gives, bit for bit, NaNs with their payloads too.
+static void same_bits(nt_tape *t, nt_dtype half, int isa) {
+    static uint16_t bits[ALL], narrow[2][ALL];
+    static uint32_t any[ALL], wide[2][ALL];
+    state = 77;
+    for (int k = 0; k < ALL; k++) bits[k] = (uint16_t)k, any[k] = (uint32_t)dice();
+    for (int k = 0; k < 4096; k++) any[k] |= 0x7f800000u;
+    int at = isa > 0, ok = cast(t, half, ALL, bits, NT_F32, wide[at]) && cast(t, NT_F32, ALL, any, half, narrow[at]);
+    if (isa) tap_ok(ok && !memcmp(wide[0], wide[1], sizeof wide[0]) && !memcmp(narrow[0], narrow[1], sizeof narrow[0]), "%s, %s: the bits of the baseline", nt_dtype_name(half), isa_names[isa]);
+}
+
 // Any length, any place, any strides.
 static void lengths(nt_tape *t, nt_dtype half) {
     static uint16_t bits[40 * 40], out[40 * 40];
@@ -148,6 +159,15 @@ static void lengths(nt_tape *t, nt_dtype half) {
 }
 
 static void conversions(void) {
+    for (int h = 0; h < 2; h++)
+        for (int k = 0; k < 3; k++) {
+            nt_tape_desc desc;
+            memset(&desc, 0, sizeof desc);
+            desc.isa = isas[k];
+            nt_tape *t = nt_tape_open(&desc);
+            if (t) same_bits(t, halves[h], k);
+            nt_tape_close(t);
+        }
     for (int k = 0; k < 3; k++) {
         nt_tape_desc desc;
         memset(&desc, 0, sizeof desc);
