@@ -9386,11 +9386,10 @@ static void nti_half_axes(const nti_call *c, int k, nti_axes *a, int64_t *stride
     int once = (nti_row_of(c->op)->flags & NTI_STRIDED) != 0;
     int64_t n = 1;
     nti_axes_start(a);
-    for (int j = 0; j < v->rank; j++) nti_axes_push(a, once && v->stride[j] == 0 ? 1 : v->shape[j], v->stride[j]);
+    for (int j = 0; j < v->rank; j++) nti_axes_push(a, once && v->stride[j] == 0 && v->shape[j] ? 1 : v->shape[j], v->stride[j]);
     for (int j = v->rank - 1; j >= 0; j--) {
-        int repeats = once && v->stride[j] == 0;
-        stride[j] = repeats ? 0 : n;
-        if (!repeats) n *= v->shape[j];
+        stride[j] = once && v->stride[j] == 0 ? 0 : n;
+        if (stride[j] || !v->shape[j]) n *= v->shape[j];
     }
 }
 
