@@ -2141,8 +2141,9 @@ enum { NTI_TO_SAME, NTI_TO_BOOL };   // dtype of a map's result
     X(ERF, erf, 1, SAME) X(ERFC, erfc, 1, SAME) X(ERF_INV, erf_inv, 1, SAME) X(LGAMMA, lgamma, 1, SAME) \
     X(POLYGAMMA, polygamma /* order */, 1, SAME) X(SIGMOID, sigmoid, 1, SAME) X(LOG_SIGMOID, log_sigmoid, 1, SAME) \
     X(SOFTPLUS, softplus, 1, SAME) X(RELU, relu, 1, SAME) X(SILU, silu, 1, SAME) X(GELU, gelu, 1, SAME) \
-    X(GELU_TANH, gelu_tanh, 1, SAME) X(SILU_GRAD, silu_grad, 1, SAME) X(GELU_GRAD, gelu_grad, 1, SAME) \
-    X(GELU_TANH_GRAD, gelu_tanh_grad, 1, SAME) X(SQUARE, square, 1, SAME) X(RECIPROCAL, reciprocal, 1, SAME) \
+    X(GELU_TANH, gelu_tanh, 1, SAME) X(SILU_GRAD, silu_grad, 2, SAME) X(GELU_GRAD, gelu_grad, 2, SAME) \
+    X(GELU_TANH_GRAD, gelu_tanh_grad, 2, SAME) X(TANH_GRAD, tanh_grad, 2, SAME) X(SIGMOID_GRAD, sigmoid_grad, 2, SAME) \
+    X(SOFTPLUS_GRAD, softplus_grad, 2, SAME) X(SQUARE, square, 1, SAME) X(RECIPROCAL, reciprocal, 1, SAME) \
     X(FLOOR, floor, 1, SAME) X(CEIL, ceil, 1, SAME) X(TRUNC, trunc, 1, SAME) X(ROUND, round, 1, SAME) \
     X(LEAKY_RELU, leaky_relu /* slope */, 1, SAME) X(ELU, elu /* alpha */, 1, SAME) \
     X(ADD_SCALAR, add_scalar /* addend */, 1, SAME) X(SCALE, scale /* factor */, 1, SAME) \
@@ -3545,9 +3546,6 @@ NTI_MAP1(relu, NTI_CHOOSE(NTI_LE(x, NTI_ZERO), NTI_ZERO, x))
 NTI_MAP1(silu, x * NTI_K(nti_sigmoid)(x))
 NTI_MAP1(gelu, NTI_K(nti_gelu)(x))
 NTI_MAP1(gelu_tanh, x * NTI_K(nti_sigmoid)(NTI_K(nti_gelu_argument)(x)))
-NTI_MAP1(silu_grad, NTI_K(nti_silu_grad)(x))
-NTI_MAP1(gelu_grad, NTI_K(nti_gelu_grad)(x))
-NTI_MAP1(gelu_tanh_grad, NTI_K(nti_gelu_tanh_grad)(x))
 NTI_MAP1(square, x * x)
 NTI_MAP1(reciprocal, NTI_C(1) / x)
 NTI_MAP1(floor, NTI_K(nti_floor)(x))
@@ -3580,6 +3578,13 @@ NTI_MAP2(atan2, NTI_K(nti_atan2)(x, y))
 NTI_MAP2(hypot, NTI_K(nti_hypot)(x, y))
 NTI_MAP2(logaddexp, NTI_K(nti_logaddexp)(x, y))
 NTI_MAP2(copysign, NTI_COPYSIGN(x, y))
+// derivative times y, of x or (tanh, sigmoid) of the function's value x
+NTI_MAP2(silu_grad, NTI_K(nti_silu_grad)(x) * y)
+NTI_MAP2(gelu_grad, NTI_K(nti_gelu_grad)(x) * y)
+NTI_MAP2(gelu_tanh_grad, NTI_K(nti_gelu_tanh_grad)(x) * y)
+NTI_MAP2(tanh_grad, (NTI_C(1) - x * x) * y)
+NTI_MAP2(sigmoid_grad, x * (NTI_C(1) - x) * y)
+NTI_MAP2(softplus_grad, NTI_K(nti_sigmoid)(x) * y)
 NTI_MAP2(relu_grad, NTI_CHOOSE(NTI_LT(NTI_ZERO, x), y, NTI_ZERO))
 NTI_TEST2(eq, NTI_EQ(x, y))
 NTI_TEST2(ne, ~NTI_EQ(x, y))
@@ -9748,6 +9753,9 @@ static void nti_eval_custom(const nti_call *c, int phase, int64_t tile, void *wo
     NTI_MAP_ROW(X, ID, "nt_" #name, 1, flags, 0, map, low, high, nti_infer_map, nti_d_##name, nti_jvp_partial, nti_vjp_partial, NULL)
 #define NTI_STEP_MAP(X, ID, name, flags, map) /* piecewise constant: no derivative is recorded */ \
     NTI_MAP_ROW(X, ID, "nt_" #name, 1, (flags) | NTI_NO_GRADIENT, 0, map, -2, 2, nti_infer_map, NULL, NULL, NULL, NULL)
+#define NTI_FUSED(X, ID, name) /* whose derivative is an operation on its operand or value and the tangent or cotangent */ \
+    NTI_MAP_ROW(X, ID, "nt_" #name, 1, NTI_F, 0, ID, -2, 2, nti_infer_map, NULL, nti_jvp_fused, nti_vjp_fused, NULL) \
+    NTI_MAP_ROW(X, ID##_GRAD, "nt_" #name " derivative", 2, NTI_F, 2, ID##_GRAD, -2, 2, nti_infer_map, NULL, nti_jvp_partly, nti_vjp_slope, nti_slope_##name)
 #define NTI_B(X, ID, name, flags, map, low, high) \
     NTI_MAP_ROW(X, ID, "nt_" #name, 2, flags, 0, map, low, high, nti_infer_map, nti_d_##name, nti_jvp_partial, nti_vjp_partial, NULL)
 #define NTI_COMPARE(X, ID, name, map) NTI_MAP_ROW(X, ID, "nt_" #name, 2, NTI_STRIDED | NTI_INTEGER | NTI_HALVES | NTI_NO_GRADIENT, 0, map, -2, 2, nti_infer_compare, NULL, NULL, NULL, NULL)
@@ -9807,7 +9815,7 @@ static void nti_eval_custom(const nti_call *c, int phase, int64_t tile, void *wo
     NTI_U(X, ATAN, atan, NTI_F, ATAN, -2, 2) \
     NTI_U(X, SINH, sinh, NTI_F, SINH, -2, 2) \
     NTI_U(X, COSH, cosh, NTI_F, COSH, -2, 2) \
-    NTI_U(X, TANH, tanh, NTI_F, TANH, -2, 2) \
+    NTI_FUSED(X, TANH, tanh) \
     NTI_U(X, ASINH, asinh, NTI_F, ASINH, -2, 2) \
     NTI_U(X, ACOSH, acosh, NTI_F, ACOSH, 1.2, 3) \
     NTI_U(X, ATANH, atanh, NTI_F, ATANH, -0.8, 0.8) \
@@ -9816,19 +9824,16 @@ static void nti_eval_custom(const nti_call *c, int phase, int64_t tile, void *wo
     NTI_U(X, ERF_INV, erf_inv, NTI_F, ERF_INV, -0.8, 0.8) \
     NTI_U(X, LGAMMA, lgamma, NTI_F, LGAMMA, 0.5, 4) \
     NTI_U(X, POLYGAMMA, polygamma, NTI_F, POLYGAMMA, 0.7, 4) \
-    NTI_U(X, SIGMOID, sigmoid, NTI_F, SIGMOID, -2, 2) \
+    NTI_FUSED(X, SIGMOID, sigmoid) \
     NTI_U(X, LOG_SIGMOID, log_sigmoid, NTI_F, LOG_SIGMOID, -2, 2) \
-    NTI_U(X, SOFTPLUS, softplus, NTI_F, SOFTPLUS, -2, 2) \
+    NTI_FUSED(X, SOFTPLUS, softplus) \
     NTI_MAP_ROW(X, RELU, "nt_relu", 1, NTI_FI, 0, RELU, -2, 2, nti_infer_map, NULL, nti_jvp_relu, nti_vjp_relu, NULL) \
     NTI_MAP_ROW(X, RELU_GRAD, "nt_relu derivative", 2, NTI_F, 2, RELU_GRAD, -2, 2, nti_infer_map, NULL, nti_jvp_linear, nti_vjp_relu_grad, NULL) \
     NTI_U(X, LEAKY_RELU, leaky_relu, NTI_F, LEAKY_RELU, -2, 2) \
     NTI_U(X, ELU, elu, NTI_F, ELU, -2, 2) \
-    NTI_U(X, GELU, gelu, NTI_F, GELU, -2, 2) \
-    NTI_U(X, GELU_GRAD, gelu_grad, NTI_F, GELU_GRAD, -2, 2) \
-    NTI_U(X, GELU_TANH, gelu_tanh, NTI_F, GELU_TANH, -2, 2) \
-    NTI_U(X, GELU_TANH_GRAD, gelu_tanh_grad, NTI_F, GELU_TANH_GRAD, -2, 2) \
-    NTI_U(X, SILU, silu, NTI_F, SILU, -2, 2) \
-    NTI_U(X, SILU_GRAD, silu_grad, NTI_F, SILU_GRAD, -2, 2) \
+    NTI_FUSED(X, GELU, gelu) \
+    NTI_FUSED(X, GELU_TANH, gelu_tanh) \
+    NTI_FUSED(X, SILU, silu) \
     NTI_STEP_MAP(X, FLOOR, floor, NTI_F, FLOOR) \
     NTI_STEP_MAP(X, CEIL, ceil, NTI_F, CEIL) \
     NTI_STEP_MAP(X, TRUNC, trunc, NTI_F, TRUNC) \
@@ -13232,7 +13237,6 @@ NTI_PARTIAL(acos) { NTI_IGNORE; return nt_neg(nt_rsqrt(nti_one_minus(nt_square(x
 NTI_PARTIAL(atan) { NTI_IGNORE; return nt_reciprocal(nt_add_scalar(nt_square(x[0]), 1)); }
 NTI_PARTIAL(sinh) { NTI_IGNORE; return nt_cosh(x[0]); }
 NTI_PARTIAL(cosh) { NTI_IGNORE; return nt_sinh(x[0]); }
-NTI_PARTIAL(tanh) { NTI_IGNORE; return nti_one_minus(nt_square(y)); }
 NTI_PARTIAL(asinh) { NTI_IGNORE; return nt_rsqrt(nt_add_scalar(nt_square(x[0]), 1)); }
 NTI_PARTIAL(acosh) { NTI_IGNORE; return nt_rsqrt(nt_mul(nt_add_scalar(x[0], -1), nt_add_scalar(x[0], 1))); }
 NTI_PARTIAL(atanh) { NTI_IGNORE; return nt_reciprocal(nt_mul(nti_one_minus(x[0]), nt_add_scalar(x[0], 1))); }
@@ -13241,37 +13245,44 @@ NTI_PARTIAL(erfc) { NTI_IGNORE; return nt_scale(nt_exp(nt_neg(nt_square(x[0]))),
 NTI_PARTIAL(erf_inv) { NTI_IGNORE; return nt_scale(nt_exp(nt_square(y)), 0.88622692545275801365); }
 NTI_PARTIAL(lgamma) { NTI_IGNORE; return nt_digamma(x[0]); }
 NTI_PARTIAL(polygamma) { NTI_IGNORE; return nt_polygamma(x[0], (int)nti_n(y)->d[0] + 1); }
-NTI_PARTIAL(sigmoid) { NTI_IGNORE; return nt_mul(y, nti_one_minus(y)); }
 NTI_PARTIAL(log_sigmoid) { NTI_IGNORE; return nt_sigmoid(nt_neg(x[0])); }
-NTI_PARTIAL(softplus) { NTI_IGNORE; return nt_sigmoid(x[0]); }
 NTI_PARTIAL(leaky_relu) { NTI_IGNORE; return nti_where(nt_greater_equal(x[0], nti_zero_like(x[0])), 1, nti_n(y)->d[0], x[0]); }
 NTI_PARTIAL(elu) {
     NTI_IGNORE;
     return nt_select(nt_greater(x[0], nti_zero_like(x[0])), nt_full_like(x[0], 1), nt_add_scalar(y, nti_n(y)->d[0]));
 }
-NTI_PARTIAL(gelu) { NTI_IGNORE; return nti_record1(NTI_OP_GELU_GRAD, x[0]); }
-NTI_PARTIAL(gelu_tanh) { NTI_IGNORE; return nti_record1(NTI_OP_GELU_TANH_GRAD, x[0]); }
-NTI_PARTIAL(silu) { NTI_IGNORE; return nti_record1(NTI_OP_SILU_GRAD, x[0]); }
-
-NTI_PARTIAL(gelu_grad) { // phi(x) (2 - x^2)
-    NTI_IGNORE;
-    nt_tensor *square = nt_square(x[0]);
-    return nt_mul(nt_scale(nt_exp(nt_scale(square, -0.5)), 0.39894228040143267794), nt_add_scalar(nt_neg(square), 2));
+// Functions whose derivative times a tangent or cotangent is one operation that reads x (or y) alone. Out of simpler ones:
+#define NTI_SLOPE(name) static nt_tensor *nti_slope_##name(nt_tensor *y, nt_tensor **x)
+NTI_SLOPE(tanh) { (void)y; return nt_mul(nti_one_minus(nt_square(x[0])), x[1]); }
+NTI_SLOPE(sigmoid) { (void)y; return nt_mul(nt_mul(x[0], nti_one_minus(x[0])), x[1]); }
+NTI_SLOPE(softplus) { (void)y; return nt_mul(nt_sigmoid(x[0]), x[1]); }
+NTI_SLOPE(gelu) { // Phi(x) + x phi(x)
+    (void)y;
+    nt_tensor *density = nt_scale(nt_exp(nt_scale(nt_square(x[0]), -0.5)), 0.39894228040143267794);
+    nt_tensor *below = nt_scale(nt_erfc(nt_scale(x[0], -0.70710678118654752440)), 0.5);
+    return nt_mul(nt_add(below, nt_mul(x[0], density)), x[1]);
 }
-
-NTI_PARTIAL(gelu_tanh_grad) { // with u = c (x + a x^3) and w = 1 - tanh(u)^2: w (u' + x u'' / 2 - x u'^2 tanh(u))
-    NTI_IGNORE;
-    const double c = 0.79788456080286535588, a = 0.044715;
-    nt_tensor *square = nt_square(x[0]), *u1 = nt_scale(nt_add_scalar(nt_scale(square, 3 * a), 1), c);
-    nt_tensor *h = nt_tanh(nt_scale(nt_mul(x[0], nt_add_scalar(nt_scale(square, a), 1)), c)), *w = nti_one_minus(nt_square(h));
-    nt_tensor *curve = nt_sub(nt_scale(square, 3 * a * c), nt_mul(nt_mul(x[0], nt_square(u1)), h));
-    return nt_mul(w, nt_add(u1, curve));
+NTI_SLOPE(gelu_tanh) { // s + x s (1 - s) u' with s the sigmoid of u
+    (void)y;
+    const double c = 1.59576912160573071176, a = 0.044715;
+    nt_tensor *square = nt_square(x[0]), *s = nt_sigmoid(nt_mul(x[0], nt_add_scalar(nt_scale(square, c * a), c)));
+    nt_tensor *curve = nt_mul(nt_mul(x[0], nt_mul(s, nti_one_minus(s))), nt_add_scalar(nt_scale(square, 3 * c * a), c));
+    return nt_mul(nt_add(s, curve), x[1]);
 }
-
-NTI_PARTIAL(silu_grad) { // s (1 - s) (2 + x (1 - 2 s))
-    NTI_IGNORE;
+NTI_SLOPE(silu) { // s (1 + x (1 - s))
+    (void)y;
     nt_tensor *s = nt_sigmoid(x[0]);
-    return nt_mul(nt_mul(s, nti_one_minus(s)), nt_add_scalar(nt_mul(x[0], nti_one_minus(nt_scale(s, 2))), 2));
+    return nt_mul(nt_mul(s, nt_add_scalar(nt_mul(x[0], nti_one_minus(s)), 1)), x[1]);
+}
+
+static nt_tensor *nti_slope(nt_tensor *y, nt_tensor **x, nt_tensor *g) { // the row of the derivative follows that of the function
+    int op = nti_n(y)->op;
+    return nti_record2(op + 1, op == NTI_OP_TANH || op == NTI_OP_SIGMOID ? y : x[0], g);
+}
+static nt_tensor *nti_jvp_fused(nt_tensor *y, nt_tensor **x, nt_tensor **t) { return nti_slope(y, x, t[0]); }
+static nt_tensor *nti_vjp_fused(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { (void)k; return nti_slope(y, x, g); }
+static nt_tensor *nti_vjp_slope(nt_tensor *y, nt_tensor **x, nt_tensor *g, int k) { // symmetric in the last operand
+    return k ? nti_record2(nti_n(y)->op, x[0], g) : nti_vjp_through(y, x, g, k);
 }
 
 NTI_PARTIAL(pow_scalar) {
