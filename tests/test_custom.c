@@ -247,6 +247,9 @@ static void test_linear(void) {
     none.count = 0, none.items = NULL;
     nt_tensor *z = nt_custom(t, &d, none);
     tap_ok(nt_eval(nt_scale(z, 2), numbers) == NT_OK && numbers[0] == 14 && numbers[3] == 20, "a source of integers");
+    double flops = nt_report(nt_compile(z, NULL)).flops;
+    d.flops = 1000;
+    tap_ok(flops == 4 && nt_report(nt_compile(nt_custom(t, &d, none), NULL)).flops == 1000, "its arithmetic is one an element, or what the descriptor says");
     nt_tape_close(t);
 }
 

@@ -374,6 +374,40 @@ static void test_loops(void) {
     nt_tape_close(t);
 }
 
+// A plan that computes values again: its picture tells it as well, and slices give the bits of the plan that keeps them.
+static void test_recomputed(void) {
+    plan p;
+    float data[64 * 32], loss[2][4];
+    size_t peak = 0;
+    for (int k = 0; k < 64 * 32; k++) data[k] = (float)((k * 37) % 64) / 32 - 1;
+    for (int tight = 0; tight < 2; tight++) {
+        nt_tape *t = nt_tape_open(NULL);
+        nt_tensor *x = nt_input(t, NT_F32, NT_SHAPE(64, 32)), *y = x;
+        nt_compile_desc d;
+        memset(&d, 0, sizeof d);
+        for (int k = 0; k < 8; k++) {
+            static float numbers[32 * 32];
+            for (int j = 0; j < 32 * 32; j++) numbers[j] = (float)((j * 11 + k) % 19 - 9) / 40;
+            y = nt_tanh(nt_matmul(nt_gelu(y), nt_variable(t, NT_F32, NT_SHAPE(32, 32), numbers)));
+        }
+        d.budget = tight ? peak * 7 / 10 : 0;
+        nt_program *step = nt_compile_step(nt_mean(nt_square(y)), nt_sgd(t, NULL), &d);
+        nt_write(x, data);
+        nt_clock none = { NULL, NULL };
+        for (int k = 0; k < 4 && step; k++) {
+            nt_status status = tight ? NT_AGAIN : nt_run(step);
+            while (status == NT_AGAIN) status = nt_run_for(step, 0, none);
+            loss[tight][k] = (float)nt_window_loss(step);
+        }
+        plan_ok(step, &p, tight ? "a plan within 70 per cent of the bytes" : "a plan that keeps everything");
+        if (!tight) peak = nt_report(step).peak;
+        else tap_ok(step && nt_report(step).peak <= d.budget && !memcmp(loss[0], loss[1], sizeof loss[0]), "recomputed and in slices: the same losses");
+        if (nt_error(t)) tap_note("%s", nt_error(t));
+        free(step ? p.buffer : NULL);
+        nt_tape_close(t);
+    }
+}
+
 static uint32_t random_state;
 static int random_below(int n) { return random_state = random_state * 1664525u + 1013904223u, (int)((random_state >> 10) % (unsigned)n); }
 
@@ -528,6 +562,7 @@ int main(void) {
     test_steps(3);
     test_shapes_of_text();
     test_loops();
+    test_recomputed();
     test_random_plans();
     test_nonfinite();
     test_nonfinite_steps(0);
