@@ -19969,12 +19969,12 @@ static void nti_put_json_box(nti_text *o, const nti_box *b) {
 
 static void nti_put_json(nti_text *o, const nt_program *p) {
     const nt_report_info *r = &p->report;
-    static const char *const key[] = { "peak",  "lower_bound", "persistent", "program",      "total", "total_least", "gradient",
-                                       "flops", "instructions", "peak_instruction" };
-    const double number[] = { (double)r->peak,     (double)r->lower_bound,  (double)r->persistent,
-                              (double)r->program,  (double)r->total,        (double)r->total_least,
-                              (double)r->gradient, r->flops,                (double)r->instructions,
-                              (double)r->peak_instruction };
+    static const char *const key[] = { "peak", "lower_bound", "persistent", "program", "total", "total_least", "floor", "gradient",
+                                       "flops", "recomputed_flops", "recomputed", "time", "time_ratio", "instructions", "peak_instruction" };
+    const double number[] = { (double)r->peak,        (double)r->lower_bound, (double)r->persistent, (double)r->program,
+                              (double)r->total,       (double)r->total_least, (double)r->floor,      (double)r->gradient,
+                              r->flops,               r->recomputed_flops,    (double)r->recomputed, r->time,
+                              r->time_ratio,          (double)r->instructions, (double)r->peak_instruction };
     nti_box b;
     int some = 0;
     nti_put(o, '{');
