@@ -1,9 +1,9 @@
 // Memory by budget: plans that recompute against plans that keep. The same bits at every point of the curve, a curve that only
 // falls, errors that name the budget that works, checkpoints, what a ViT costs. Looks at plans inside.
-#define NTTRAIN_IMPLEMENTATION
 #ifndef NTTRAIN_ISA_BASELINE
-#define NTTRAIN_ISA_BASELINE
+#define NTTRAIN_ISA_BASELINE // compiles in a third of the time; test_ops sees the other instruction sets
 #endif
+#define NTTRAIN_IMPLEMENTATION
 #include "../nttrain.h"
 #include "graphs.h"
 #include <time.h>

@@ -1,5 +1,8 @@
 // Operations of the host and derivatives of the host: against naive loops, differences and compositions of the library's own operations;
 // rules that are missing; every transform; what is wrong is named.
+#ifndef NTTRAIN_ISA_BASELINE
+#define NTTRAIN_ISA_BASELINE // compiles in a third of the time; test_ops sees the other instruction sets
+#endif
 #define NTTRAIN_IMPLEMENTATION
 #include "nttrain.h"
 #include "tap.h"

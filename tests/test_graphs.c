@@ -1,6 +1,9 @@
 // Random graphs against an evaluator that takes one node after the other (graphs.h): every operation, views, shared and repeated
 // subexpressions, outputs of every kind, assignments, gradients, programs that share scratch. A failure prints its seed:
 // build/test_graphs SEED runs that one.
+#ifndef NTTRAIN_ISA_BASELINE
+#define NTTRAIN_ISA_BASELINE // compiles in a third of the time; test_ops sees the other instruction sets
+#endif
 #define NTTRAIN_IMPLEMENTATION
 #include "../nttrain.h"
 #include "graphs.h"

@@ -1,5 +1,8 @@
 // Loops (nt_map): the same random program is recorded twice, with maps and unrolled, and both are differentiated; memory that does not
 // depend on the count; replay for nonlinear reductions; errors. `build/test_maps SEED` runs one random program.
+#ifndef NTTRAIN_ISA_BASELINE
+#define NTTRAIN_ISA_BASELINE // compiles in a third of the time; test_ops sees the other instruction sets
+#endif
 #define NTTRAIN_IMPLEMENTATION
 #include "nttrain.h"
 #include "graphs.h"

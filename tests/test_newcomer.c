@@ -1,6 +1,9 @@
 // Every wrong thing that a newcomer does gets a message that says what is wrong and what to do. The messages are printed, so
 // that they can be read: make -C tests run T=test_newcomer
 #define NTTRAIN_DEBUG // the use of a rewound tensor is an error only here
+#ifndef NTTRAIN_ISA_BASELINE
+#define NTTRAIN_ISA_BASELINE // compiles in a third of the time; test_ops sees the other instruction sets
+#endif
 #define NTTRAIN_IMPLEMENTATION
 #include "nttrain.h"
 #include "tap.h"

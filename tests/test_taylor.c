@@ -1,5 +1,8 @@
 // nt_taylor: against series that are known in closed form, polynomials (which it must give back), the same function written in other
 // operations, nested nt_jvp on random graphs, and counts of nodes that show that the cost is a power of the degree.
+#ifndef NTTRAIN_ISA_BASELINE
+#define NTTRAIN_ISA_BASELINE // compiles in a third of the time; test_ops sees the other instruction sets
+#endif
 #define NTTRAIN_IMPLEMENTATION
 #include "../nttrain.h"
 #include "graphs.h"

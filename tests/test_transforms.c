@@ -1,6 +1,9 @@
 // Transforms that record again: substitution, linearization, batches, Jacobians. Values against loops, finite differences and
 // formulas written down by hand; compiled programs are counted to see what is shared and what is kept. At the end thousands of
 // random chains of transforms; one that fails prints its seed, and build/test_transforms SEED runs that one.
+#ifndef NTTRAIN_ISA_BASELINE
+#define NTTRAIN_ISA_BASELINE // compiles in a third of the time; test_ops sees the other instruction sets
+#endif
 #define NTTRAIN_IMPLEMENTATION
 #include "../nttrain.h"
 #include "tap.h"
