@@ -39,9 +39,9 @@
 //                 compiled for each instruction set: >>kernels  >>vector mathematics  >>random bits  >>product kernels
 //                 >>convolution kernels  >>row kernels of a pass  >>updates  >>halves  >>linear algebra kernels  >>passes
 //                 >>integers  >>casts  >>random arrays  >>initializers
-//                 operations, their plans and tiles: >>matmul  >>convolution  >>axes  >>reductions  >>row operations  >>attention  >>pooling rows
-//                 >>moving rows  >>gather and scatter  >>scans and sorts  >>check of indices  >>factorisations  >>elementwise driver
-//                 >>half precision  >>evaluators
+//                 operations, their plans and tiles: >>matmul  >>convolution  >>axes  >>reductions  >>row operations  >>attention
+//                 >>pooling rows  >>moving rows  >>gather and scatter  >>scans and sorts  >>check of indices  >>factorisations
+//                 >>elementwise driver  >>half precision  >>evaluators
 //                 >>rows  >>rules  >>samples  >>autodiff  >>transforms  >>chunks  >>compiler  >>planner  >>recomputation  >>programs  >>running  >>reports
 //                 >>layers  >>optimizers  >>files
 //
@@ -880,7 +880,7 @@ typedef struct nt_vit_desc {
     nt_init_desc head_init;            // default: zeros, as in the paper's code: until the head has moved, no other gradient is anything but 0
     nt_dtype dtype;
 } nt_vit_desc;
-typedef struct nt_batch_norm_desc { double eps, momentum; int no_scale, no_bias; nt_dtype dtype; } nt_batch_norm_desc; // eps 0: 1e-5, momentum 0: 0.99
+typedef struct nt_batch_norm_desc { double eps, momentum; int no_scale, no_bias; nt_dtype dtype; } nt_batch_norm_desc; // 1e-5, 0.99
 typedef struct nt_embed_desc { nt_init_desc embedding_init; nt_dtype dtype; } nt_embed_desc; // variance scaling 1, fan in, normal
 typedef struct nt_cell_desc {
     nt_init_desc kernel_init, recurrent_init, bias_init;
@@ -924,7 +924,8 @@ NT_API nt_layer *nt_tokens_layer(nt_tape *t);               // (N, spatial axes,
 NT_API nt_layer *nt_token_layer(nt_tape *t, int64_t index); // (N, tokens, C) to (N, C): one token; negative: from the end
 NT_API nt_layer *nt_class_token_layer(nt_tape *t, nt_dtype dtype); // a trained token "cls" (1, 1, C), zeros at first, in front of the others
 NT_API nt_layer *nt_position_layer(nt_tape *t, nt_dtype dtype);    // adds "pos_embedding" (1, tokens, C), normal(0.02) at first
-// x + attention(norm(x)), then x + mlp(norm(x)), in flax's vision transformer: LayerNorm_0, MultiHeadDotProductAttention_1, LayerNorm_2, MlpBlock_3.
+// x + attention(norm(x)), then x + mlp(norm(x)), named as in flax's vision transformer: LayerNorm_0,
+// MultiHeadDotProductAttention_1, LayerNorm_2, MlpBlock_3.
 NT_API nt_layer *nt_encoder_layer(nt_tape *t, const nt_encoder_desc *desc);
 // The vision transformer, images (N, H, W, C) to (N, outputs), its parameters under the names of google-research/vision_transformer.
 NT_API nt_layer *nt_vit_layer(nt_tape *t, const nt_vit_desc *desc);
@@ -4808,7 +4809,8 @@ static void NTI_K(nti_norm_chunk_stats)(void *part, const void *x, void *work, c
     NTI_K(nti_group_gather)(o, 1, sum, NULL, c);
 }
 // The chunks of one outer, `chunk` lines each but the last, in their order (Chan's formula).
-static void NTI_K(nti_norm_chunk_join)(void *out, const void *part, int64_t chunks, int64_t chunk, int64_t all, const nti_norm *c, double eps) {
+static void NTI_K(nti_norm_chunk_join)(void *out, const void *part, int64_t chunks, int64_t chunk, int64_t all, const nti_norm *c,
+    double eps) {
     NTI_T *o = (NTI_T *)out;
     const NTI_T *p = (const NTI_T *)part;
     for (int64_t j = 0; j < c->groups; j++) {
@@ -7683,7 +7685,7 @@ NTI_LABEL_OPERATION(cross_entropy_jvp, k->cross_entropy_jvp(NTI_EACH_ROW(c->out)
 typedef struct nti_norm_cut {
     nti_norm p;
     int64_t outer, space, channels;
-    int64_t chunk, chunks, group, tiles;  // lines of a chunk, chunks of an outer, chunks (or rows) of a tile
+    int64_t chunk, chunks, group, tiles; // lines of a chunk, chunks of an outer, chunks (or rows) of a tile
     size_t size;
 } nti_norm_cut;
 
@@ -7771,7 +7773,8 @@ static void nti_eval_norm_stats(const nti_call *c, int phase, int64_t tile, void
     } else if (phase == 1) {
         part += nti_norm_pairs(&t, tile * t.chunks);
         k->norm_chunk_join(NTI_NORM_OUTER(c->out, tile), part, t.chunks, t.chunk, t.space, &t.p, c->d[0]);
-    } else NTI_NORM_EACH(k->norm_chunk_stats(part + nti_norm_pairs(&t, u), NTI_NORM_LINES(c->in[0]), worker, &p))
+    } else
+        NTI_NORM_EACH(k->norm_chunk_stats(part + nti_norm_pairs(&t, u), NTI_NORM_LINES(c->in[0]), worker, &p))
 }
 
 static void nti_eval_norm(const nti_call *c, int phase, int64_t tile, void *worker) {
@@ -7781,7 +7784,10 @@ static void nti_eval_norm(const nti_call *c, int phase, int64_t tile, void *work
     if (t.space == 1) {
         nti_norm p = nti_norm_rows(&t, tile);
         k->norm_apply(NTI_NORM_ROWS(c->out), NTI_NORM_ROWS(c->in[0]), NTI_NORM_ROW_STATS(c->in[1]), &p);
-    } else NTI_NORM_EACH(k->norm_chunk_apply(NTI_NORM_LINES(c->out), NTI_NORM_LINES(c->in[0]), NTI_NORM_OUTER(c->in[1], u / t.chunks), worker, &p))
+    } else {
+        NTI_NORM_EACH(
+            k->norm_chunk_apply(NTI_NORM_LINES(c->out), NTI_NORM_LINES(c->in[0]), NTI_NORM_OUTER(c->in[1], u / t.chunks), worker, &p))
+    }
 }
 
 static void nti_eval_norm_grad(const nti_call *c, int phase, int64_t tile, void *worker) {
@@ -7822,8 +7828,8 @@ enum { NTI_HEAD_Q, NTI_HEAD_K, NTI_HEAD_V, NTI_HEAD_G, NTI_HEAD_TQ = NTI_HEAD_G,
 typedef struct nti_attention {
     const nti_view *x[NTI_HEAD_SLOTS], *mask;   // NULL: not there
     int64_t heads, units, queries, keys, d, dv; // units: heads of all examples
-    int64_t block, blocks, most, pitch;         // queries of a block, blocks of a head, queries of the last block if that is larger; columns
-    int64_t chunks, group;                      // tiles of a head, or heads of a tile
+    int64_t block, blocks, most, pitch; // queries of a block, blocks of a head, queries of the last block if that is larger; columns
+    int64_t chunks, group;              // tiles of a head, or heads of a tile
     int64_t scores, derived, at[NTI_HEAD_SLOTS], room; // worker scratch, in elements: blocks of scores, copies of operands, the products'
     int64_t worker;
     size_t size;
@@ -7933,11 +7939,12 @@ static const void *nti_head_rows(const nti_attention *a, int slot, int64_t unit,
     return to;
 }
 
-typedef struct nti_heads {          // what a tile works on: one unit, one block of its queries
+typedef struct nti_heads { // what a tile works on: one unit, one block of its queries
     const nti_call *call;
     const nti_attention *a;
     char *worker;
-    int64_t unit, first, n, keys;   // keys: that any query of the block sees
+    int64_t unit, first, n, keys; // keys: that any query of the block sees
+    int fresh;                    // the first block gives the cotangents of all keys, the others are added
     const void *row[NTI_HEAD_SLOTS];
     int64_t step[NTI_HEAD_SLOTS];
 } nti_heads;
@@ -7972,9 +7979,9 @@ static void nti_heads_mix(const nti_heads *h, int derived, int key, char *out, i
     nti_heads_product(h, &g);
 }
 
-// out (keys, width) += scores times rows of `query`
+// out (keys, width) = or += scores times rows of `query`
 static void nti_heads_collect(const nti_heads *h, int derived, int query, char *out, int64_t step) {
-    nti_gemm g = nti_attention_gemm(h->keys, nti_head_width(h->a->x[query]), h->n, 1);
+    nti_gemm g = nti_attention_gemm(h->keys, nti_head_width(h->a->x[query]), h->n, !h->fresh);
     g.a = nti_heads_scores(h, derived), g.rsa = h->a->pitch;
     g.b = h->row[query], g.rsb = h->step[query];
     g.c = out, g.rsc = step;
@@ -8048,7 +8055,7 @@ static void nti_heads_chunk(nti_heads *h, int64_t chunk) {
         dk = (char *)h->call->shared + (h->unit * (a->chunks - 1) + chunk - 1) * nti_attention_partial(a) * (int64_t)a->size;
         dv = dk + a->keys * a->d * (int64_t)a->size, dk_step = a->d, dv_step = a->dv;
     }
-    if (a->grad) nti_heads_clear(a, dk, dk_step, a->d), nti_heads_clear(a, dv, dv_step, a->dv);
+    if (a->grad && a->causal) nti_heads_clear(a, dk, dk_step, a->d), nti_heads_clear(a, dv, dv_step, a->dv);
     int64_t begin = nti_share(a->blocks, a->chunks, chunk), end = nti_share(a->blocks, a->chunks, chunk + 1);
     int64_t last = end == a->blocks ? a->queries : end * a->block, seen = a->causal ? nti_min(a->keys, last) : a->keys;
     for (int slot = 0; slot < NTI_HEAD_SLOTS; slot++)
@@ -8056,12 +8063,16 @@ static void nti_heads_chunk(nti_heads *h, int64_t chunk) {
     for (int64_t b = begin; b < end; b++) {
         h->first = b * a->block, h->n = b + 1 == a->blocks ? a->queries - h->first : a->block;
         h->keys = a->causal ? nti_min(a->keys, h->first + h->n) : a->keys;
+        h->fresh = !a->causal && b == begin;
         nti_heads_load(h, NTI_HEAD_Q, h->first, h->n);
         nti_heads_load(h, NTI_HEAD_TQ, h->first, h->n);
         nti_heads_softmax(h);
-        if (a->grad) nti_heads_grad(h, dk, dv, dk_step, dv_step);
-        else if (a->jvp) nti_heads_jvp(h);
-        else nti_heads_forward(h);
+        if (a->grad)
+            nti_heads_grad(h, dk, dv, dk_step, dv_step);
+        else if (a->jvp)
+            nti_heads_jvp(h);
+        else
+            nti_heads_forward(h);
     }
 }
 
@@ -8075,7 +8086,8 @@ static void nti_heads_combine(const nti_heads *h) {
         const char *part = (const char *)h->call->shared + h->unit * (a->chunks - 1) * nti_attention_partial(a) * bytes;
         if (which) part += a->keys * a->d * bytes, start += nti_view_size(&h->call->in[1]);
         for (int64_t k = 0; k < a->keys; k++)
-            sum->rows(nti_heads_out(h, start, a->keys, k, width), part + k * width * bytes, a->chunks - 1, nti_attention_partial(a), width, 0);
+            sum->rows(nti_heads_out(h, start, a->keys, k, width), part + k * width * bytes, a->chunks - 1, nti_attention_partial(a), width,
+                      0);
     }
 }
 
@@ -11913,7 +11925,8 @@ static int nti_infer_norm_stats(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
     nti_norm_shape(&t, x->rank, x->shape, n->i);
     if (n->i[4] ? t.channels % n->i[4] != 0 : t.channels != 0)
         return nti_wrong(n, NT_ERROR_SHAPE, "%lld channels do not divide into %lld groups", (long long)t.channels, (long long)n->i[4]);
-    shape->rank = 2, shape->size[0] = t.outer * n->i[4], shape->size[1] = 2, *dtype = nti_compute_dtype(*dtype); // f16 and bf16 have statistics in f32
+    shape->rank = 2, shape->size[0] = t.outer * n->i[4], shape->size[1] = 2,
+    *dtype = nti_compute_dtype(*dtype); // f16 and bf16 have statistics in f32
     return 1;
 }
 
@@ -11935,7 +11948,10 @@ static int nti_infer_norm(nti_node *n, nt_shape *shape, nt_dtype *dtype) { // x,
 
 static double nti_cost_norm(const nti_node *n) { return (n->op == NTI_OP_NORM_GRAD ? 10.0 : 4.0) * (double)nt_size(&n->in[0]->pub); }
 
-typedef struct nti_norm_spec { int64_t i[5]; double eps; } nti_norm_spec; // as attributes; i[0] is set by what is recorded
+typedef struct nti_norm_spec {
+    int64_t i[5];
+    double eps;
+} nti_norm_spec; // as attributes; i[0] is set by what is recorded
 
 static nt_tensor *nti_record_stats(nt_tensor *x, const nti_norm_spec *s) {
     nti_norm_spec own = *s;
@@ -11976,8 +11992,10 @@ static int nti_norm_vector(nt_tensor *x, nt_tensor *v, int64_t first, nt_tensor 
     *flat = NULL;
     if (!v) return 1;
     for (int k = 0; k < r && fits; k++) fits = v->shape[k] == x->shape[first + k];
-    if (fits) *flat = r == 1 ? v : nt_reshape(v, nt_shape_make(1, &channels));
-    else if (nt_size(v) == 1 && r <= 1) *flat = nt_broadcast(v, nt_shape_make(1, &channels)), fits = 1;
+    if (fits)
+        *flat = r == 1 ? v : nt_reshape(v, nt_shape_make(1, &channels));
+    else if (nt_size(v) == 1 && r <= 1)
+        *flat = nt_broadcast(v, nt_shape_make(1, &channels)), fits = 1;
     return fits && *flat;
 }
 
@@ -12052,8 +12070,9 @@ static nt_tensor *nti_norm_channels(const char *name, nt_tensor *x, nt_tensor *s
     if (!nti_alive(x)) return NULL;
     int64_t channels = x->rank ? x->shape[x->rank - 1] : 0;
     if (x->rank < 2 || (groups && channels % groups)) {
-        nti_sticky(x->tape, NT_ERROR_SHAPE, x->rank < 2 ? "%s takes (N, spatial axes, C), not %v" : "%s: the channels of %v do not divide into %lld groups",
-                   name, x, (long long)groups);
+        nti_sticky(x->tape, NT_ERROR_SHAPE,
+                   x->rank < 2 ? "%s takes (N, spatial axes, C), not %v" : "%s: the channels of %v do not divide into %lld groups", name, x,
+                   (long long)groups);
         return NULL;
     }
     nti_norm_spec s = nti_norm_over(0, space, x->rank - 1, groups ? groups : channels, eps);
@@ -13844,8 +13863,10 @@ static nt_tensor *nti_vmap_norm(nt_tensor *y, nt_tensor **x, const uint8_t *batc
         if (!vector[k]) return NULL;
     }
     nt_tensor *wide = nti_widened(in[0]), *z = NULL;
-    if (grad) z = nti_record_norm(n->op, wide, in[1], nt_mul(nti_widened(in[2]), vector[0]), NULL, NULL, &s);
-    else z = nt_add(nt_mul(nti_record_norm(n->op, wide, in[1], NULL, NULL, NULL, &s), vector[0]), vector[1]);
+    if (grad)
+        z = nti_record_norm(n->op, wide, in[1], nt_mul(nti_widened(in[2]), vector[0]), NULL, NULL, &s);
+    else
+        z = nt_add(nt_mul(nti_record_norm(n->op, wide, in[1], NULL, NULL, NULL, &s), vector[0]), vector[1]);
     return z ? nt_cast(z, y->dtype) : NULL;
 }
 
@@ -13910,7 +13931,8 @@ static nt_tensor *nti_vmap_dropout(nt_tensor *y, nt_tensor **x, const uint8_t *b
 static nt_tensor *nti_decompose_dropout(nt_tensor *y, nt_tensor **x) {
     double rate = nti_n(y)->d[0];
     int keys = x[1]->rank - 1;
-    return nt_select(nt_bernoulli(x[1], 1 - rate, nt_shape_make(y->rank - keys, y->shape + keys)), nt_scale(x[0], 1 / (1 - rate)), nti_zero_like(x[0]));
+    return nt_select(nt_bernoulli(x[1], 1 - rate, nt_shape_make(y->rank - keys, y->shape + keys)), nt_scale(x[0], 1 / (1 - rate)),
+                     nti_zero_like(x[0]));
 }
 
 // Attention. Its derivatives are linear in the tangents or in the cotangent, and each other's transpose in them.
@@ -15460,7 +15482,8 @@ static nt_tensor *nti_sample_norm(nt_tape *t, int op, nt_dtype dtype, int varian
     nt_tensor *x = nti_sample_operand(&s, &shape, table[entry].look[0]), *stats = nti_record_stats(x, &spec);
     if (op == NTI_OP_NORM_STATS) return stats;
     nt_tensor *g = op == NTI_OP_NORM_GRAD ? nti_sample_operand(&s, &shape, table[entry].look[1]) : NULL;
-    nt_tensor *a = affine ? nti_sample_operand(&s, &vector, NTI_LOOK_STEPPED) : NULL, *b = affine && !g ? nti_sample_operand(&s, &vector, NTI_LOOK) : NULL;
+    nt_tensor *a = affine ? nti_sample_operand(&s, &vector, NTI_LOOK_STEPPED) : NULL,
+              *b = affine && !g ? nti_sample_operand(&s, &vector, NTI_LOOK) : NULL;
     return nti_record_norm(op, x, stats, g, a, b, &spec);
 }
 
@@ -15495,7 +15518,9 @@ static nt_tensor *nti_sample_attention(nt_tape *t, int op, nt_dtype dtype, int v
         { 3, 65, 65, 7, 64, 64, { NTI_LOOK, NTI_LOOK_CUT, NTI_LOOK }, 0, 0, 0.125 },
     };
     nti_sampler s = nti_sampler_make(t, op, dtype, variant, seed);
-    int entry = nti_sample_entry(variant, 11, 0, 4), kind = op == NTI_OP_ATTENTION ? NTI_ATTEND : op == NTI_OP_ATTENTION_GRAD ? NTI_ATTEND_GRAD : NTI_ATTEND_JVP;
+    int entry = nti_sample_entry(variant, 11, 0, 4), kind = op == NTI_OP_ATTENTION        ? NTI_ATTEND
+                                                            : op == NTI_OP_ATTENTION_GRAD ? NTI_ATTEND_GRAD
+                                                                                          : NTI_ATTEND_JVP;
     if (entry < 0 || !nti_sample_takes(&s)) return NULL;
     nt_tensor *x[6] = { NULL, NULL, NULL, NULL, NULL, NULL }, *mask = NULL, *packed = NULL, *packed_too = NULL;
     nt_shape q = nt_shape_make(4, &table[entry].b), k, v, out, seen = nt_shape_make(4, &table[entry].b);
@@ -15504,7 +15529,8 @@ static nt_tensor *nti_sample_attention(nt_tape *t, int op, nt_dtype dtype, int v
     const nt_shape *shapes[3] = { &q, &k, &v };
     int tangents = variant % 4 == 3 ? 5 : variant % 4 == 2 ? 2 : 7;
     for (int j = 0; j < 3; j++) x[j] = nti_sample_head(&s, shapes[j], table[entry].look[j], &packed, j);
-    if (kind == NTI_ATTEND_GRAD) x[3] = nti_sample_operand(&s, &out, table[entry].look[1] == NTI_LOOK_PACKED ? NTI_LOOK_SPREAD : table[entry].look[1]);
+    if (kind == NTI_ATTEND_GRAD)
+        x[3] = nti_sample_operand(&s, &out, table[entry].look[1] == NTI_LOOK_PACKED ? NTI_LOOK_SPREAD : table[entry].look[1]);
     for (int j = 0; kind == NTI_ATTEND_JVP && j < 3; j++)
         if (tangents >> j & 1) x[3 + j] = nti_sample_head(&s, shapes[j], table[entry].look[j], &packed_too, j);
     seen.size[1] = q.size[2], seen.size[2] = q.size[1], seen.size[3] = k.size[1];
@@ -20384,7 +20410,10 @@ static nt_tensor *nti_flatten_apply(const nt_layer *l, nt_tensor *x, nt_tensor *
 }
 
 static int nti_norm_layer_shapes(const nt_layer *l, const nt_tensor *x, nt_shape *shape) { // one number for each channel
-    if (x->rank < 1) { nti_sticky(l->tape, NT_ERROR_SHAPE, "%s layer: the input %v has no axis", l->row->name, x); return 0; }
+    if (x->rank < 1) {
+        nti_sticky(l->tape, NT_ERROR_SHAPE, "%s layer: the input %v has no axis", l->row->name, x);
+        return 0;
+    }
     for (int j = 0; j < l->slots; j++) shape[j].rank = 1, shape[j].size[0] = x->shape[x->rank - 1];
     return 1;
 }
@@ -20890,7 +20919,8 @@ NT_API nt_layer *nt_batch_norm_layer(nt_tape *t, const nt_batch_norm_desc *desc)
     double momentum = desc ? desc->momentum : 0;
     memset(&d, 0, sizeof d);
     if (desc) d.eps = desc->eps, d.no_scale = desc->no_scale, d.no_bias = desc->no_bias, d.dtype = desc->dtype;
-    if (t && !(momentum == NT_ZERO || (momentum >= 0 && momentum <= 1))) return nti_layer_wrong(t, "nt_batch_norm_layer: the momentum is between 0 and 1");
+    if (t && !(momentum == NT_ZERO || (momentum >= 0 && momentum <= 1)))
+        return nti_layer_wrong(t, "nt_batch_norm_layer: the momentum is between 0 and 1");
     nt_layer *l = nti_norm_layer(t, "nt_batch_norm_layer", NTI_BATCH_NORM, &d, 1e-5);
     if (!l) return NULL;
     l->momentum = momentum == 0 ? 0.99 : momentum == NT_ZERO ? 0 : momentum;
@@ -20916,16 +20946,20 @@ NT_API nt_layer *nt_attention_layer(nt_tape *t, int heads, const nt_attention_la
     nt_attention_layer_desc d;
     memset(&d, 0, sizeof d);
     if (desc) d = *desc;
-    if (t && (heads < 1 || d.features < 0 || d.out_features < 0)) return nti_layer_wrong(t, "nt_attention_layer: heads must be 1 or more, features not negative");
+    if (t && (heads < 1 || d.features < 0 || d.out_features < 0))
+        return nti_layer_wrong(t, "nt_attention_layer: heads must be 1 or more, features not negative");
     if (t && !nti_is_float(d.dtype)) return nti_layer_wrong(t, "nt_attention_layer: parameters are f32 or f64");
     nt_layer *l = nti_leaf_layer(t, "nt_attention_layer", NTI_ATTENTION);
     if (!l) return NULL;
     l->count = heads, l->features = d.features, l->axis = d.out_features, l->causal = d.causal, l->dtype = d.dtype;
     for (int k = 0; k < 4; k++) {
         l->use[2 * k] = 1, l->use[2 * k + 1] = d.bias == NT_BIAS_ON;
-        l->init[2 * k] = nti_init_default(d.kernel_init, NT_LECUN_NORMAL), l->init[2 * k + 1] = nti_init_default(d.bias_init, NT_INIT_ZEROS);
-        if (k < 3) nti_init_axes(&l->init[2 * k], 1, 2, 1);
-        else nti_init_axes(&l->init[2 * k], 2, 1, 2);
+        l->init[2 * k] = nti_init_default(d.kernel_init, NT_LECUN_NORMAL),
+                    l->init[2 * k + 1] = nti_init_default(d.bias_init, NT_INIT_ZEROS);
+        if (k < 3)
+            nti_init_axes(&l->init[2 * k], 1, 2, 1);
+        else
+            nti_init_axes(&l->init[2 * k], 2, 1, 2);
     }
     return l;
 }
@@ -21158,7 +21192,10 @@ static nt_layer *nti_vit_transformer(nt_tape *t, const nt_vit_desc *d) {
     size_t low = t->low.used;
     nt_layer **list = (nt_layer **)nti_low(t, (size_t)(d->depth + 3) * sizeof *list);
     int count = 0;
-    if (!list) { nti_no_room(t, "nt_vit_layer"); return NULL; }
+    if (!list) {
+        nti_no_room(t, "nt_vit_layer");
+        return NULL;
+    }
     list[count++] = nt_layer_named(nt_position_layer(t, d->dtype), "posembed_input");
     if (d->dropout != 0) list[count++] = nt_dropout_layer(t, d->dropout);
     for (int k = 0; k < d->depth && !t->sticky; k++) {
@@ -21343,7 +21380,7 @@ static nt_tensor *nti_computed(nt_tensor *x, nt_dtype compute) { // labels and t
 static nt_tensor *nti_apply_leaf(nt_layer *l, nt_tensor *x, const nt_apply_desc *d, int at, const nti_application *a) {
     nt_tensor *p[NTI_LAYER_PARAMS];
     for (int j = 0; j < l->slots; j++)
-        p[j] = !l->use[j]            ? NULL
+        p[j] = !l->use[j]           ? NULL
                : nti_is_state(l, j) ? l->param[j]
                                     : nti_computed(d->params.count ? d->params.items[at++] : l->param[j], d->compute);
     nt_tensor *y = l->row->apply(l, x, p, a);
@@ -21735,13 +21772,17 @@ static int nti_reached_states(nti_recipe *r) {
         for (int k = 0; n->mark == epoch && k < n->inputs; k++) n->in[k]->mark = epoch;
     }
     r->states = nti_list((nt_tensor **)nti_low(t, (size_t)(count + 1) * sizeof(nt_tensor *)), 0);
-    if (!r->states.items) { nti_no_room(t, r->name); return 0; }
+    if (!r->states.items) {
+        nti_no_room(t, r->name);
+        return 0;
+    }
     uint32_t assigned = nti_new_epoch(t);
     for (nti_node *n = t->last; n; n = n->previous) {
         if (n->op != NTI_OP_ASSIGN || !n->in[0]->state || nti_state_source(n)->mark != epoch) continue;
         if (n->in[0]->reach == assigned) {
-            nti_fail(t, NT_ERROR_ARGUMENT, "%s: the loss applies the layer of %v twice with .train; its statistics cannot be assigned twice",
-                     r->name, &n->in[0]->pub);
+            nti_fail(t, NT_ERROR_ARGUMENT,
+                     "%s: the loss applies the layer of %v twice with .train; its statistics cannot be assigned twice", r->name,
+                     &n->in[0]->pub);
             return 0;
         }
         n->in[0]->reach = assigned, r->states.items[r->states.count++] = &n->pub;
@@ -21818,7 +21859,8 @@ static int nti_step_valid(const nti_recipe *r) {
         if (p->tape != t || nti_n(p)->op != NTI_OP_VARIABLE)
             nti_fail(t, NT_ERROR_ARGUMENT, "%s: params[%d], %v, is not a variable of this tape", r->name, k, p);
         else if (nti_n(p)->frozen) nti_fail(t, NT_ERROR_ARGUMENT, "%s: params[%d], %v, is frozen", r->name, k, p);
-        else if (nti_n(p)->state) nti_fail(t, NT_ERROR_ARGUMENT, "%s: params[%d], %v, is state of a layer, no parameter", r->name, k, p);
+        else if (nti_n(p)->state)
+            nti_fail(t, NT_ERROR_ARGUMENT, "%s: params[%d], %v, is state of a layer, no parameter", r->name, k, p);
         else if (!nti_is_float(p->dtype)) nti_fail(t, NT_ERROR_DTYPE, "%s: params[%d], %v, is not of a floating dtype", r->name, k, p);
         else {
             int twice = 0;
