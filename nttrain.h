@@ -6650,6 +6650,8 @@ typedef struct nti_matmul_cut {    // a tile is `group` whole products, or one o
     int64_t whole_m, whole_n, products, group, tile_m, tile_n, rows, columns;
     int leading;                   // axes before the last two that are looped over
     int transposed;                // C^T = B^T A^T is computed
+    nti_gemm wide;                 // of f16 and bf16: the product of one tile's operands as f32, packed in the worker's scratch
+    int half;
 } nti_matmul_cut;
 
 static int64_t nti_view_stride(const nti_view *v, int from_last) { return v->stride[v->rank - from_last]; }
@@ -6767,19 +6769,54 @@ static nti_matmul_cut nti_matmul_plan_cut(const nti_call *c) {
     if (t.rows * t.columns == 1) t.group = (int64_t)(NTI_TILE_FLOPS / nti_gemm_cost((double)t.g.m, (double)t.g.n, (double)t.g.k));
     t.group = nti_max(1, nti_min(t.products, t.group));
     nti_gemm_packing(&t.g, size);
+    if ((t.half = nti_is_half((nt_dtype)c->out.dtype)) != 0) {
+        t.wide = t.g;
+        t.wide.rsa = t.g.k, t.wide.csa = 1, t.wide.rsb = t.tile_n, t.wide.csb = 1;
+        t.wide.rsc = t.g.csc == 1 ? t.tile_n : 1, t.wide.csc = t.g.csc == 1 ? 1 : t.tile_m;
+        nti_gemm_packing(&t.wide, size);
+        t.wide.m = t.tile_m, t.wide.n = t.tile_n;
+    }
     t.g.m = t.tile_m;
     t.g.n = t.tile_n;
     return t;
 }
 
+// Elements of the three operands of a tile in f16 or bf16, as f32.
+typedef struct nti_matmul_room { int64_t a, b, c; } nti_matmul_room;
+static nti_matmul_room nti_matmul_wide(const nti_matmul_cut *t) {
+    nti_matmul_room r = { 0, 0, 0 };
+    if (t->half) r.a = nti_multiple(t->tile_m * t->g.k, 16), r.b = nti_multiple(t->g.k * t->tile_n, 16), r.c = nti_multiple(t->tile_m * t->tile_n, 16);
+    return r;
+}
+
+static void nti_half_block(const nti_call *c, nt_dtype from, float *to, const void *data, int64_t rows, int64_t n, int64_t pitch, int64_t row_step,
+                           int64_t step);
+
+// A product of f16 or bf16: its operands and its result pass through f32.
+static void nti_product_half(const nti_call *c, const nti_matmul_cut *t, const nti_gemm *g, void *worker) {
+    nti_matmul_room room = nti_matmul_wide(t);
+    nt_dtype dtype = (nt_dtype)c->out.dtype;
+    float *a = (float *)worker, *b = a + room.a, *out = b + room.b;
+    nti_gemm w = t->wide;
+    w.m = g->m, w.n = g->n, w.a = a, w.b = b, w.c = out;
+    nti_half_block(c, dtype, a, g->a, g->m, g->k, w.rsa, g->rsa, g->csa);
+    nti_half_block(c, dtype, b, g->b, g->k, g->n, w.rsb, g->rsb, g->csb);
+    NTI_GEMM_TABLE(c, NT_F32)->product(&w, out + room.c);
+    int64_t lines = g->csc == 1 ? g->m : g->n, length = g->csc == 1 ? g->n : g->m, pitch = g->csc == 1 ? w.rsc : w.csc,
+            step = g->csc == 1 ? g->rsc : g->csc;
+    for (int64_t k = 0; k < lines; k++) nti_convert(c->isa, dtype, (uint16_t *)g->c + k * step, NT_F32, out + k * pitch, (size_t)length);
+}
+
 static void nti_plan_matmul(const nti_call *c, nti_plan *p) {
     nti_matmul_cut t = nti_matmul_plan_cut(c);
-    nti_gemm_room r = nti_gemm_scratch(&t.g, nti_gemm_element(c));
+    nti_gemm_room r = nti_gemm_scratch(t.half ? &t.wide : &t.g, nti_gemm_element(c));
+    nti_matmul_room wide = nti_matmul_wide(&t);
     p->phases = 1;
     p->tiles[0] = (t.products + t.group - 1) / t.group * t.rows * t.columns;
     p->shared = 0;
     p->worker = 0;
-    if (c->out.dtype == NT_F32 || c->out.dtype == NT_F64) p->worker = (size_t)(r.block + r.panel + r.sums) * nti_gemm_element(c);
+    if (nti_is_float((nt_dtype)c->out.dtype))
+        p->worker = (size_t)(r.block + r.panel + r.sums + wide.a + wide.b + wide.c) * nti_gemm_element(c);
 }
 
 // i32 and u32 (the same bits): plain loops
@@ -6800,7 +6837,7 @@ static char *nti_matmul_at(const nti_call *c, const nti_view *v, int leading, in
         element += index % c->out.shape[k] * v->stride[k];
         index /= c->out.shape[k];
     }
-    return (char *)v->data + element * (v->dtype == NT_F64 ? 8 : 4);
+    return (char *)v->data + element * (int64_t)nt_dtype_size((nt_dtype)v->dtype);
 }
 
 static void nti_eval_matmul(const nti_call *c, int phase, int64_t tile, void *worker) {
@@ -6816,7 +6853,8 @@ static void nti_eval_matmul(const nti_call *c, int phase, int64_t tile, void *wo
         g.a = nti_matmul_at(c, a, t.leading, k, row * g.rsa);
         g.b = nti_matmul_at(c, b, t.leading, k, column * g.csb);
         g.c = nti_matmul_at(c, &c->out, t.leading, k, row * g.rsc + column * g.csc);
-        if (c->out.dtype == NT_F32 || c->out.dtype == NT_F64) NTI_GEMM_TABLE(c, c->out.dtype)->product(&g, worker);
+        if (t.half) nti_product_half(c, &t, &g, worker);
+        else if (nti_is_float((nt_dtype)c->out.dtype)) NTI_GEMM_TABLE(c, c->out.dtype)->product(&g, worker);
         else nti_product_integer(&g);
     }
 }
@@ -9375,6 +9413,23 @@ static void nti_eval_map(const nti_call *c, int phase, int64_t tile, void *worke
 #define NTI_HALF_TILE 16384
 #define NTI_HALF_PIECE 512
 
+// Rows of n numbers at data, with any steps, as f32 at `to`.
+static void nti_half_block(const nti_call *c, nt_dtype from, float *to, const void *data, int64_t rows, int64_t n, int64_t pitch, int64_t row_step,
+                           int64_t step) {
+    enum { ROWS = 16, COLUMNS = NTI_HALF_PIECE / ROWS };
+    uint16_t piece[ROWS * COLUMNS];
+    const uint16_t *x = (const uint16_t *)data;
+    for (int64_t r = 0, few; r < rows; r += few) {
+        few = step == 1 ? 1 : nti_min(ROWS, rows - r);
+        for (int64_t k = 0, some; k < n; k += some) {
+            some = step == 1 ? n : nti_min(COLUMNS, n - k);
+            if (step != 1) nti_move(sizeof *x, few, some, (char *)piece, COLUMNS, 1, (const char *)(x + r * row_step + k * step), row_step, step);
+            for (int64_t j = 0; j < few; j++)
+                nti_convert(c->isa, NT_F32, to + (r + j) * pitch + k, from, step == 1 ? x + r * row_step : piece + j * COLUMNS, (size_t)some);
+        }
+    }
+}
+
 typedef struct nti_half {
     nti_call call;                     // what the row sees
     nti_view in[NTI_FEW];
@@ -9881,7 +9936,7 @@ static void nti_eval_custom(const nti_call *c, int phase, int64_t tile, void *wo
     NTI_LOGICAL(X, LOGICAL_OR, logical_or, 2, LOGICAL_OR) \
     NTI_LOGICAL(X, LOGICAL_XOR, logical_xor, 2, LOGICAL_XOR) \
     NTI_MAP_ROW(X, SELECT, "nt_select", 3, NTI_FI | NTI_JOINT, 6, SELECT, -2, 2, nti_infer_select, NULL, nti_jvp_select, nti_vjp_select, NULL) \
-    X(MATMUL, "nt_matmul", 2, NTI_PRODUCT | NTI_STRIDED | NTI_ACCUMULATES | NTI_INTEGER, 3, -1, -2, 2, nti_infer_matmul, NULL, nti_plan_matmul, nti_eval_matmul, \
+    X(MATMUL, "nt_matmul", 2, NTI_PRODUCT | NTI_STRIDED | NTI_ACCUMULATES | NTI_INTEGER | NTI_HALVES, 3, -1, -2, 2, nti_infer_matmul, NULL, nti_plan_matmul, nti_eval_matmul, \
       nti_cost_matmul, NULL, nti_jvp_linear, nti_vjp_matmul, nti_vmap_matmul, NULL, nti_sample_matmul) \
     X(CONV, "nt_conv", 2, NTI_PRODUCT, 3, -1, -2, 2, nti_infer_conv, NULL, nti_plan_conv, nti_eval_conv, nti_cost_conv, NULL, nti_jvp_linear, nti_vjp_conv, nti_vmap_conv, NULL, nti_sample_conv) \
     X(CONV_INPUT, "nt_conv_transpose_input", 2, NTI_PRODUCT, 3, -1, -2, 2, nti_infer_conv_input, NULL, nti_plan_conv_input, nti_eval_conv_input, nti_cost_conv, \
