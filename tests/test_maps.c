@@ -154,6 +154,49 @@ static void test_random(void) {
     }
 }
 
+// A batch of programs with loops, and of their gradients, against one after the other.
+static int batch_agrees(uint64_t seed) {
+    enum { BATCH = 3 };
+    dice d = { seed };
+    world w;
+    env e;
+    memset(&w, 0, sizeof w), memset(&e, 0, sizeof e);
+    w.t = nt_tape_open(NULL), w.maps = 1, w.chunk = 1 + (int64_t)(seed % 3);
+    for (int k = 0; k < LEAVES; k++) env_add(&e, w.leaf[k] = leaf(w.t, &d, NT_SHAPE(SIZE)));
+    for (int k = 0; k < 2; k++) w.rows[k] = leaf(w.t, &d, NT_SHAPE(5, SIZE));
+    w.matrix = leaf(w.t, &d, NT_SHAPE(SIZE, SIZE)), w.key = nt_key_tensor(w.t, nt_key(seed));
+    nt_tensor *batch = leaf(w.t, &d, NT_SHAPE(BATCH, SIZE)), *loss = nt_sum(nt_tanh(program(&w, e, &d, 0))), *out[2 + 2 * BATCH];
+    nt_tensor *both[2] = { loss, nt_grad(loss, w.leaf[0]) };
+    nt_params outputs = { 2, both }, all = nt_vmap(outputs, NT_LIST(w.leaf[0]), NT_LIST(batch));
+    int n = 0, ok = all.count == 2;
+    for (int k = 0; ok && k < 2; k++) out[n++] = all.items[k];
+    for (int b = 0; ok && b < BATCH; b++) {
+        nt_params one = nt_substitute_many(outputs, NT_LIST(w.leaf[0]), NT_LIST(nt_squeeze(nt_slice_axis(batch, 0, b, b + 1), 0)));
+        ok = one.count == 2;
+        for (int k = 0; ok && k < 2; k++) out[n++] = one.items[k];
+    }
+    nt_params list = { n, out };
+    nt_program *p = ok ? nt_compile_many(w.t, list, NULL) : NULL;
+    ok = p && nt_run(p) == NT_OK;
+    double losses[BATCH], gradients[BATCH][SIZE], worst = 0;
+    if (ok) nt_read(p, 0, losses), nt_read(p, 1, gradients);
+    for (int b = 0; ok && b < BATCH; b++) {
+        double y, g[SIZE];
+        nt_read(p, 2 + 2 * b, &y), nt_read(p, 3 + 2 * b, g);
+        worst = fmax(worst, fabs(y - losses[b]) / (1 + fabs(y)));
+        for (int k = 0; k < SIZE; k++) worst = fmax(worst, fabs(g[k] - gradients[b][k]) / (1 + fabs(g[k])));
+    }
+    if (!ok || worst > 1e-12) tap_note("batch, seed %llu: %s, differs by %g", (unsigned long long)seed, nt_error(w.t) ? nt_error(w.t) : "", worst);
+    nt_tape_close(w.t);
+    return ok && worst <= 1e-12;
+}
+
+static void test_batches(void) {
+    int good = 0;
+    for (uint64_t seed = 1; seed <= 300; seed++) good += batch_agrees(seed);
+    tap_is_int(good, 300, "random programs with maps and their gradients, batched, agree with one after the other");
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Memory, loops
 // ---------------------------------------------------------------------------------------------------------------------
@@ -320,6 +363,7 @@ int main(int argc, char **argv) {
         return tap_end();
     }
     test_random();
+    test_batches();
     test_memory();
     for (int k = 0; k < 6; k++) test_scan(k & 1, k / 2 * 3);
     test_segments();
