@@ -32,8 +32,8 @@
 //
 // CONTENTS (search for the marker; the implementation has the same order)
 //
-//     public      >>configuration  >>values  >>tape  >>errors  >>leaves  >>operations  >>random  >>transforms  >>programs
-//                 >>layers  >>optimizers  >>files
+//     public      >>configuration  >>values  >>tape  >>errors  >>leaves  >>operations  >>random  >>transforms  >>loops
+//                 >>custom  >>programs  >>layers  >>optimizers  >>files
 //     private     >>formatting  >>arena  >>evaluator  >>tensors  >>recording  >>keys  >>random numbers
 //                 what kernels are told: >>maps  >>products  >>row kernels  >>linear algebra  >>update kernels
 //                 compiled for each instruction set: >>kernels  >>vector mathematics  >>random bits  >>product kernels
@@ -656,7 +656,8 @@ NT_API nt_params nt_linearize_many(nt_params outputs, nt_params params, nt_param
 NT_API nt_tensor *nt_taylor(nt_tensor *y, nt_params params, nt_params params0, int degree);
 NT_API nt_params nt_taylor_many(nt_params outputs, nt_params params, nt_params params0, int degree); // count 0 on an error
 // A mark for the planner: values between inputs and y are not kept for derivatives but computed again, in every plan of every program
-// that needs them later. Returns y. inputs.count 0: all that y is computed from. Under a budget plans do this by themselves.
+// that needs them later. Returns y. For blocks in a row name each block's input; inputs.count 0: all that y is computed from, from the leaves
+// on. Under a budget plans do this by themselves.
 NT_API nt_tensor *nt_checkpoint(nt_tensor *y, nt_params inputs);
 
 // The outputs for a batch: batched[k] has the dtype and shape of inputs[k] behind one batch axis, of the same size for all, and so have
@@ -672,20 +673,24 @@ typedef struct nt_jacobian_desc {
 // dy/dx, all of it: the shape of y, then that of x; at most 8 axes. f32 or f64.
 NT_API nt_tensor *nt_jacobian(nt_tensor *y, nt_tensor *x, const nt_jacobian_desc *desc);
 
-// Loops. A body is recorded once, between nt_map_begin and nt_map_end, and run `count` times, one chunk after the other: memory does
+// >>loops
+// ---------------------------------------------------------------------------------------------------------------------
+// A body is recorded once, between nt_map_begin and nt_map_end, and run `count` times, one chunk after the other: memory does
 // not depend on the count. What depends on the index is the body's; what does not is computed once, before the loop. Results of
 // sum, mean and stack are outside of it. Derivatives of a loop are loops; gradients of what the body reads from outside (weights,
 // encoder outputs) are summed as it goes, and where a cotangent is known beforehand (sums, means) the forward and the backward pass are
 // one loop. Maps nest. Errors: a value of the body used outside or together with an unfinished result of the same map, an nt_assign
 // in a body, maps that are not nested.
 //
+//     nt_tensor *key = nt_step_key(t, nt_key(7));         // new noise in every training step; nt_key_tensor would repeat it
 //     nt_map *m = nt_map_begin(t, 16, NULL);
 //     nt_tensor *noise = nt_normal(nt_fold_in(key, nt_map_index(m)), NT_F32, nt_shape_of(mu));
 //     nt_tensor *mean = nt_map_mean(m, decode(nt_add(mu, nt_mul(sigma, noise))));
 //     nt_map_end(m);
+// ---------------------------------------------------------------------------------------------------------------------
 typedef struct nt_map nt_map; // lives with the recorded nodes
 typedef struct nt_map_desc {
-    int64_t chunk; // iterations computed together, as by nt_vmap over the index; 0: 1; cut to count. Speed for memory: results agree to rounding
+    int64_t chunk; // iterations computed together, as by nt_vmap over the index; 0: 1; cut to count. More memory; pays for small bodies. Results agree to rounding
 } nt_map_desc;
 NT_API nt_map *nt_map_begin(nt_tape *t, int64_t count, const nt_map_desc *desc); // count >= 1, at most 2^31 - 1; up to 8 deep
 NT_API nt_tensor *nt_map_index(nt_map *m);               // i32 scalar: 0 .. count - 1
@@ -693,7 +698,7 @@ NT_API nt_tensor *nt_map_slice(nt_map *m, nt_tensor *x); // x (count, ...): the 
 NT_API nt_tensor *nt_map_sum(nt_map *m, nt_tensor *y);   // shape of y; f32, f64, i32, u32
 NT_API nt_tensor *nt_map_mean(nt_map *m, nt_tensor *y);  // floating
 NT_API nt_tensor *nt_map_stack(nt_map *m, nt_tensor *y); // (count, shape of y), any dtype
-NT_API void nt_map_end(nt_map *m);
+NT_API void nt_map_end(nt_map *m);                       // also after a recording error; sums and stacks of the body may be taken after it, too
 
 // A loop with a carry, for recurrent nets, solvers of differential equations, unrolled training: carry = step(carry, part of xs), count
 // times. Your function is called once for each step and records it, so a program grows with the count and every transform applies. It
@@ -710,7 +715,10 @@ typedef struct nt_scan_desc {
 typedef struct nt_scan_result { nt_params carry, outputs; } nt_scan_result; // the last carry; (count, shape) each. Counts 0 on an error
 NT_API nt_scan_result nt_scan(nt_tape *t, int64_t count, nt_params carry, nt_params xs, nt_scan_step step, const nt_scan_desc *desc); // xs (count, ...)
 
+// >>custom
+// ---------------------------------------------------------------------------------------------------------------------
 // Operations of the host. A value is known by what the functions here say of it; it goes through every transform as any other.
+// ---------------------------------------------------------------------------------------------------------------------
 typedef struct nt_array { void *data; const int64_t *shape; int rank; nt_dtype dtype; } nt_array; // row-major
 
 // Functions get `user`. A missing rule is taken from the other one (vjp and jvp are each other's transposes); where both are missing,
@@ -834,7 +842,7 @@ typedef struct nt_report_info {
 NT_API nt_report_info nt_report(const nt_program *program);
 
 // What less memory costs. With a budget, values are dropped and computed again, the cheapest first, and the bits stay. The plans
-// are the points of one curve, the first of them the plan without a budget; compiling takes the fastest that fits. Both calls give the
+// are the points of one curve (64 at most), the first of them the plan without a budget; compiling takes the fastest that fits. Both calls give the
 // number of points (0 on an error) and write the first `capacity` of them, fastest first; nothing is made. desc as for compiling; its .budget is not looked at.
 typedef struct nt_budget_point {
     size_t bytes;                               // of scratch, exact: compile with this budget to get this point
@@ -13040,7 +13048,7 @@ NT_API nt_map *nt_map_begin(nt_tape *t, int64_t count, const nt_map_desc *desc) 
 }
 
 NT_API void nt_map_end(nt_map *m) {
-    if (!m || m->tape->sticky || !m->open) return;
+    if (!m || !m->open) return;
     if (m->tape->open != m) {
         nti_sticky(m->tape, NT_ERROR_STATE, "nt_map_end: a map that was begun in this one has not ended");
         return;

@@ -3,7 +3,8 @@
 //     make -C examples && examples/build/monte_carlo
 //
 // An encoder says of every pixel of a photograph a mean and a standard deviation; a decoder gets a sample of that and says again a
-// mean and a standard deviation. The loss is how unlikely the photograph is, averaged over many samples. Elsewhere the backward pass
+// mean and a standard deviation. The loss is how unlikely the photograph is, averaged over many samples (no prior, so no variational
+// autoencoder; a density, so it may become negative). Elsewhere the backward pass
 // wants every sample's intermediate values at once. Here nt_map records one sample, and the compiler runs forward and backward
 // of one sample after the other: gradients reach decoder and encoder, and the bytes do not depend on the number of samples.
 #ifndef NT_EXAMPLE_NO_MAIN // the tests include this file
@@ -26,7 +27,7 @@ typedef struct mc_options {
 } mc_options;
 
 typedef struct mc_result {
-    double loss, first_loss, milliseconds; // of one step; the loss after and before training
+    double loss, first_loss, milliseconds; // the loss after and before training; processor time of one gradient
     size_t scratch;
     int gradients;                         // numbers in gradient
     float gradient[8192];                  // of the first step
@@ -64,7 +65,7 @@ static nt_tensor *mc_loss(nt_tape *t, nt_layer *encoder, nt_layer *decoder, nt_t
     return nt_neg(mean);
 }
 
-// Four grey photographs with mean 0 and deviation 1.
+// Four of the ten photographs, grey, with mean 0 and deviation 1.
 static nt_status mc_photos(nt_tape *t, const char *folder, nt_tensor *x) {
     static photos rgb;
     static float grey[MC_BATCH * MC_SIDE * MC_SIDE];
@@ -137,7 +138,7 @@ int main(int argc, char **argv) {
     static const int table[][2] = { { 1, 1 }, { 4, 1 }, { 16, 1 }, { 64, 1 }, { 16, 4 }, { 16, 16 } };
     (void)argc;
     folder_of(argv[0], "../data/", folder, sizeof folder);
-    puts("Gradients of an encoder and a decoder through S samples, C of them computed together:\n\n       S   C    scratch bytes   ms a step");
+    puts("Gradients of an encoder and a decoder through S samples, C of them computed together:\n\n       S   C    scratch bytes   ms a gradient");
     for (size_t k = 0; k < sizeof table / sizeof table[0]; k++) {
         mc_options o = { folder, table[k][0], 0, table[k][1] };
         if (mc_main(NULL, &o, &r)) { puts(r.error); return 1; }
