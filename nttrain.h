@@ -9478,6 +9478,7 @@ static size_t nti_half_make(const nti_call *c, nti_half *h) {
     char *shared = (char *)c->shared;
     size_t used = 0;
     nti_axes a;
+    NT_ASSERT(c->inputs <= NTI_FEW);
     h->call = *c, h->call.in = h->in;
     for (int k = 0; k < c->inputs; k++) {
         h->in[k] = c->in[k], h->tiles[k] = 0;
