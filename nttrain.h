@@ -9509,7 +9509,7 @@ static void nti_plan_half(const nti_call *c, nti_plan *p) {
     if (nti_half_rounded(c)) p->tiles[own.phases + 1] = nti_tile_count(nti_view_size(&c->out), NTI_HALF_TILE);
 }
 
-static void nti_half_read(const nti_call *c, const nti_half *h, int64_t tile) {
+static NTI_NOINLINE void nti_half_read(const nti_call *c, const nti_half *h, int64_t tile) {
     uint16_t piece[NTI_HALF_PIECE];
     int64_t unused[NT_MAX_RANK];
     nti_axes a;
