@@ -17295,6 +17295,8 @@ static int nti_pass_plans(nti_graph *g) { // phases, tiles and scratch of every 
 #define NTI_RULES 12
 #define NTI_RULE_WORK 4.0e7       // buffers squared times rules that place them
 #define NTI_PLACE_WORK 2000000.0  // buffers squared times attempts of the search for offsets
+#define NTI_PLACE_LEAST 100       // attempts at least, of up to so many buffers, while more than two per cent are lost
+#define NTI_PLACE_MOST 4096
 
 typedef struct nti_buffer { size_t bytes, offset; int32_t birth, death; } nti_buffer; // alive in [birth, death], instruction positions
 
@@ -17878,10 +17880,10 @@ static uint32_t nti_next_random(uint32_t *state) { return *state = *state * 1664
 // Moves a buffer that touches the top to an earlier place in the order, sometimes swaps two more, keeps what is not worse.
 static size_t nti_place_search(nti_placing *a, size_t top, size_t bound, int32_t *trial, size_t *best_offset) {
     uint32_t random = 12345;
-    int attempts = (int)(NTI_PLACE_WORK / ((double)a->count * (double)a->count + 1));
+    int attempts = (int)(NTI_PLACE_WORK / ((double)a->count * (double)a->count + 1)), more = 4 * attempts;
     int32_t *order = a->order;
-    for (int t = 0; t < (top > bound + bound / 50 ? 4 : 1) * attempts && top > bound;
-         t++) { // harder while it is more than two per cent away
+    if (more < NTI_PLACE_LEAST && a->count <= NTI_PLACE_MOST) more = NTI_PLACE_LEAST;
+    for (int t = 0; t < (top > bound + bound / 50 ? more : attempts) && top > bound; t++) { // harder while it is more than two per cent away
         int32_t high = 0;
         memcpy(trial, order, (size_t)a->count * sizeof *trial);
         for (int32_t k = 0; k < a->count; k++)
