@@ -635,7 +635,8 @@ NT_API nt_status nt_initialize(nt_key_value key, const nt_init_desc *desc, nt_dt
 NT_API nt_tensor *nt_grad(nt_tensor *y, nt_tensor *x);
 NT_API nt_params nt_grads(nt_tensor *y, nt_params params); // count 0 on an error; the list lives with the nodes
 // Sum over outputs of <cotangent, output>, differentiated with respect to each input. A NULL cotangent is zero. Inputs are
-// independent of each other, as they are for nt_jvp: where one is computed from another, nothing flows through it.
+// independent of each other, as they are for nt_jvp: where one is computed from another, nothing flows through it. Of values in
+// the body of a map the derivatives are those of each iteration, and belong to the body, too.
 NT_API nt_params nt_vjp(nt_params outputs, nt_params cotangents, nt_params inputs);
 // The derivative of each output along the tangents of the inputs. A NULL tangent is zero.
 NT_API nt_params nt_jvp(nt_params outputs, nt_params inputs, nt_params tangents);
@@ -690,7 +691,7 @@ NT_API nt_tensor *nt_jacobian(nt_tensor *y, nt_tensor *x, const nt_jacobian_desc
 // ---------------------------------------------------------------------------------------------------------------------
 typedef struct nt_map nt_map; // lives with the recorded nodes
 typedef struct nt_map_desc {
-    int64_t chunk; // iterations computed together, as by nt_vmap over the index; 0: 1; cut to count. More memory; pays for small bodies. Results agree to rounding
+    int64_t chunk; // iterations computed together, as by nt_vmap over the index; 0: 1; cut to count. More memory; pays for small bodies. Results agree to rounding; values of the body have 7 axes at most then
 } nt_map_desc;
 NT_API nt_map *nt_map_begin(nt_tape *t, int64_t count, const nt_map_desc *desc); // count >= 1, at most 2^31 - 1; up to 8 deep
 NT_API nt_tensor *nt_map_index(nt_map *m);               // i32 scalar: 0 .. count - 1
@@ -1621,6 +1622,8 @@ static int nti_loop_within(const nt_map *loop, const nt_map *m) {
     while (loop && loop != m) loop = loop->parent;
     return loop == m;
 }
+
+static nt_map *nti_loop_deeper(nt_map *a, nt_map *b) { return nti_loop_within(a, b) ? a : b; } // of two around the same value
 
 static nti_node *nti_n(const nt_tensor *x) { return (nti_node *)(uintptr_t)x; }
 
@@ -13208,6 +13211,10 @@ static nt_tensor *nti_sum_of(nt_tensor *x, nt_tensor *y) { return !x ? y : !y ? 
 
 static nt_tensor *nti_again(nt_tensor *y, nt_tensor *const *in) { // the same operation on other operands
     const nti_node *n = nti_n(y);
+    int loop = n->inputs == 2 && in[0] && in[1];
+    if (loop && n->op == NTI_OP_MAP_SUM) return nt_map_sum(nti_n(in[1])->loop, in[0]); // the operand may not change with the index now
+    if (loop && n->op == NTI_OP_MAP_STACK) return nt_map_stack(nti_n(in[1])->loop, in[0]);
+    if (loop && n->op == NTI_OP_MAP_SLICE) return nt_map_slice(nti_n(in[1])->loop, in[0]); // or now it does
     return nti_record(y->tape, n->op, in, n->inputs, n->i, n->ni, n->d, n->nd);
 }
 
@@ -15734,12 +15741,13 @@ typedef struct nti_walk { // the part of the chain between the oldest input and 
     uint32_t epoch;
     uint64_t lower;
     nti_node *from, *to;  // oldest and newest node of the chain in it
+    nt_map *level;        // of a vjp: the loop in which its results are, one for each iteration
 } nti_walk;
 
 // Marks everything that the outputs need and that is not older than every input.
 static nti_walk nti_walk_mark(nt_tape *t, const nt_params *outputs, const nt_params *inputs) {
     nti_walk w;
-    w.epoch = ++t->epoch, w.lower = UINT64_MAX, w.from = NULL, w.to = t->last;
+    w.epoch = ++t->epoch, w.lower = UINT64_MAX, w.from = NULL, w.to = t->last, w.level = NULL;
     for (int k = 0; k < inputs->count; k++)
         if (nti_n(inputs->items[k])->serial < w.lower) w.lower = nti_n(inputs->items[k])->serial;
     for (int k = 0; k < outputs->count; k++) {
@@ -15789,28 +15797,42 @@ static nt_tensor *nti_vjp_through(nt_tensor *y, nt_tensor **x, nt_tensor *g, int
 }
 
 // Sums what has arrived from inside of a loop over its iterations.
-static void nti_flush_adjoint(nti_node *n) {
+static void nti_flush_adjoint(nti_node *n, nt_map *level) {
     nt_tensor *g = n->pending ? &n->pending->pub : NULL;
-    for (nt_map *m = n->pending_loop; g && m != n->loop; m = m->parent) g = nt_map_sum(m, g);
+    nt_map *own = nti_loop_deeper(n->loop, level);
+    for (nt_map *m = n->pending_loop; g && m != own; m = m->parent) g = nt_map_sum(m, g);
     n->pending = NULL, n->pending_loop = NULL;
     if (g) n->adjoint = nti_n(nti_sum_of(n->adjoint ? &n->adjoint->pub : NULL, g));
 }
 
 // A part of n's cotangent, from every iteration of `loop`. Parts from one loop are added inside of it: one sum leaves it.
-static void nti_add_adjoint(nti_node *n, nt_tensor *g, nt_map *loop) {
-    if (n->pending && n->pending_loop != loop && loop != n->loop) nti_flush_adjoint(n);
-    nti_node **sum = loop == n->loop ? &n->adjoint : &n->pending;
+static void nti_add_adjoint(nti_node *n, nt_tensor *g, nt_map *loop, nt_map *level) {
+    int own = loop == nti_loop_deeper(n->loop, level);
+    if (n->pending && n->pending_loop != loop && !own) nti_flush_adjoint(n, level);
+    nti_node **sum = own ? &n->adjoint : &n->pending;
     *sum = nti_n(nti_sum_of(*sum ? &(*sum)->pub : NULL, g));
     if (sum == &n->pending) n->pending_loop = loop;
 }
 
 // The loop that runs the rule's result: n's own; a slice's is the stack of its parts, outside of the map; a result's is inside.
-static nt_map *nti_adjoint_loop(const nti_node *n) {
-    if (n->op == NTI_OP_MAP_SLICE) return n->in[1]->loop->parent;
-    return nti_row_of(n->op)->flags & NTI_LEAVES ? n->in[1]->loop : n->loop;
+static nt_map *nti_adjoint_loop(const nti_node *n, nt_map *level) {
+    if (n->op == NTI_OP_MAP_SLICE) return nti_loop_deeper(n->in[1]->loop->parent, level);
+    return nti_loop_deeper(nti_row_of(n->op)->flags & NTI_LEAVES ? n->in[1]->loop : n->loop, level);
 }
 
-static int nti_vjp_node(nti_node *n, uint32_t epoch) { // 0 after an error
+// Where the results of a vjp are: in the loop that the outputs, with their cotangents, have in common.
+static nt_map *nti_vjp_level(const nt_params *outputs, const nt_params *cotangents) {
+    nt_map *level = NULL;
+    for (int k = 0; k < outputs->count; k++) {
+        nt_map *own = nti_n(outputs->items[k])->loop;
+        if (cotangents->items[k]) own = nti_loop_deeper(own, nti_n(cotangents->items[k])->loop);
+        if (!k) level = own;
+        while (level && !nti_loop_within(own, level)) level = level->parent;
+    }
+    return level;
+}
+
+static int nti_vjp_node(nti_node *n, uint32_t epoch, nt_map *level) { // 0 after an error
     const nti_row *row = nti_row_of(n->op);
     nt_tensor *few[NTI_FEW], *c[NTI_FEW], **x = nti_operands(n, few);
     memset(c, 0, sizeof c);
@@ -15821,26 +15843,28 @@ static int nti_vjp_node(nti_node *n, uint32_t epoch) { // 0 after an error
         nti_node *in = n->in[k];
         if (in->reach != epoch) continue;
         nt_tensor *g = row->vjp ? row->vjp(&n->pub, x, &n->adjoint->pub, k) : c[k];
-        if (g) nti_add_adjoint(in, g, nti_adjoint_loop(n));
+        if (n->op == NTI_OP_MAP_SLICE && nti_loop_within(level, n->in[1]->loop)) // of this iteration alone: zeros but for its part
+            g = nti_record_scatter_add(nti_zero_like(x[0]), x[1], &n->adjoint->pub, 0);
+        if (g) nti_add_adjoint(in, g, nti_adjoint_loop(n, level), level);
     }
     return !n->pub.tape->sticky;
 }
 
 // What has arrived at a view of something smaller goes on to it inside of the loop: a bias is summed, not its broadcast.
-static void nti_vjp_view_inside(nti_node *n) {
+static void nti_vjp_view_inside(nti_node *n, nt_map *level) {
     const nti_row *row = nti_row_of(n->op);
     nt_tensor *x = n->inputs == 1 ? &n->in[0]->pub : NULL;
     if (!n->pending || !x || !(row->flags & NTI_VIEW) || !row->vjp || nt_size(x) > nt_size(&n->pub) || !nti_is_float(x->dtype)) return;
     nt_tensor *g = row->vjp(&n->pub, &x, &n->pending->pub, 0);
     nt_map *loop = n->pending_loop;
     n->pending = NULL;
-    if (g) nti_add_adjoint(n->in[0], g, loop);
+    if (g) nti_add_adjoint(n->in[0], g, loop, level);
 }
 
 static void nti_vjp_walk(nt_tape *t, nt_params outputs, nt_params cotangents, nt_params inputs, nt_tensor **result) {
     nti_walk w = nti_walk_mark(t, &outputs, &inputs);
     uint8_t role = t->role;
-    t->role = NTI_BOX_GRADIENT;
+    t->role = NTI_BOX_GRADIENT, w.level = nti_vjp_level(&outputs, &cotangents);
     nti_node *end = nti_walk_end(&w);
     for (int k = 0; k < inputs.count; k++) nti_n(inputs.items[k])->reach = w.epoch, nti_n(inputs.items[k])->wanted = 1;
     for (nti_node *n = w.from; n && n != end; n = n->next) {
@@ -15855,13 +15879,13 @@ static void nti_vjp_walk(nt_tape *t, nt_params outputs, nt_params cotangents, nt
     }
     for (nti_node *n = w.to; n && n->serial >= w.lower && !t->sticky; n = n->previous) {
         if (n->mark != w.epoch || n->reach != w.epoch || !n->inputs || n->wanted || (nti_row_of(n->op)->flags & NTI_NO_GRADIENT)) continue;
-        nti_vjp_view_inside(n);
-        nti_flush_adjoint(n);
-        if (n->adjoint && !nti_vjp_node(n, w.epoch)) break;
+        nti_vjp_view_inside(n, w.level);
+        nti_flush_adjoint(n, w.level);
+        if (n->adjoint && !nti_vjp_node(n, w.epoch, w.level)) break;
     }
     for (int k = 0; k < inputs.count; k++) {
         nti_node *n = nti_n(inputs.items[k]);
-        if (n->mark == w.epoch) nti_flush_adjoint(n);
+        if (n->mark == w.epoch) nti_flush_adjoint(n, w.level);
         n->wanted = 0, result[k] = n->mark == w.epoch && n->adjoint ? &n->adjoint->pub : NULL;
     }
     t->role = role;
@@ -16035,7 +16059,9 @@ static nt_tensor *nti_vmap_node(nti_node *n, nt_tensor **x, const uint8_t *batch
         nti_wrong(n, NT_ERROR_SHAPE, "a batch of it would have more than 8 axes (nt_vmap)");
     if (n->pub.tape->sticky) return NULL;
     if (!size) return nt_full(n->pub.tape, n->pub.dtype, nti_batch_shape(nt_shape_of(&n->pub), 0), 0);
-    return row->vmap ? row->vmap(&n->pub, x, batched, size) : nti_vmap_through(&n->pub, x, batched, size);
+    nt_tensor *y = row->vmap ? row->vmap(&n->pub, x, batched, size) : nti_vmap_through(&n->pub, x, batched, size);
+    if (!y) nti_wrong(n, NT_ERROR_ARGUMENT, "its rule for batches gave nothing (nt_vmap)");
+    return y;
 }
 
 // Records n again on the replacements of its operands; `batch`: these have a batch axis of this size in front; -1: they have not.
@@ -16085,8 +16111,12 @@ static int nti_value_list(nt_tape *t, const char *name, const char *what, nt_par
 }
 
 NT_API nt_tensor *nt_checkpoint(nt_tensor *y, nt_params inputs) {
-    if (!nti_alive(y) || inputs.count < 0) return NULL;
+    if (!nti_alive(y)) return NULL;
     nt_tape *t = y->tape;
+    if (inputs.count < 0 || (inputs.count && !inputs.items)) {
+        nti_sticky(t, NT_ERROR_ARGUMENT, "nt_checkpoint: a list of %d inputs", inputs.count);
+        return NULL;
+    }
     if (!nti_value_list(t, "nt_checkpoint", "input", inputs)) return NULL;
     nt_params outputs = nti_list(&y, 1);
     nti_walk w = nti_walk_mark(t, &outputs, &inputs);
@@ -16541,9 +16571,10 @@ NT_API nt_scan_result nt_scan(nt_tape *t, int64_t count, nt_params carry, nt_par
     nt_scan_result r;
     nti_scanning s;
     memset(&none, 0, sizeof none), memset(&r, 0, sizeof r), memset(&s, 0, sizeof s);
-    if (!t || t->sticky || !step.step) return r;
+    if (!t || t->sticky) return r;
+    if (!step.step) nti_sticky(t, NT_ERROR_ARGUMENT, "nt_scan: there is no function for a step");
     s.t = t, s.desc = desc ? desc : &none, s.step = step, s.count = count, s.xs = xs;
-    if (!nti_scan_valid(t, count, carry, xs, s.desc)) return r;
+    if (t->sticky || !nti_scan_valid(t, count, carry, xs, s.desc)) return r;
     size_t outputs = (size_t)count * (size_t)s.desc->outputs;
     s.carry = nti_copy_list(t, carry), s.parts = nti_copy_list(t, xs), s.begun = nti_copy_list(t, carry);
     s.next = (nt_tensor **)nti_low(t, ((size_t)carry.count + 1) * sizeof *s.next);
@@ -21897,7 +21928,9 @@ static nt_program *nti_compile_recipe(nti_recipe *r, const nt_compile_desc *desc
 }
 
 static int nti_weight_valid(const nti_recipe *r, const nt_tensor *weight, nt_dtype dtype) {
-    if (!weight || (weight->tape == r->optimizer->tape && weight->dtype == dtype && nt_size(weight) == 1)) return 1;
+    if (!weight) return 1;
+    if (weight->tape == r->optimizer->tape && weight->dtype == dtype && nt_size(weight) == 1)
+        return nti_compile_valid(r->optimizer->tape, r->name, nti_list((nt_tensor **)(uintptr_t)&weight, 1), "weight");
     nti_fail(r->optimizer->tape, NT_ERROR_SHAPE, "%s: the weight %v is not one %s number of this tape", r->name, weight,
              nt_dtype_name(dtype));
     return 0;
@@ -21995,7 +22028,7 @@ static nt_program *nti_compile_step(nt_tensor *loss, nt_optimizer *optimizer, co
         nti_fail(t, NT_ERROR_SHAPE, "%s: the loss %v is not one floating number; take nt_mean of it", r.name, loss);
         return NULL;
     }
-    if (!nti_weight_valid(&r, desc->weight, loss->dtype) || !nti_no_assigns(&r, desc) || !nti_share_valid(t, r.name, desc)) return NULL;
+    if (!nti_compile_valid(t, r.name, nti_list(&loss, 1), "loss") || !nti_weight_valid(&r, desc->weight, loss->dtype) || !nti_no_assigns(&r, desc) || !nti_share_valid(t, r.name, desc)) return NULL;
     nt_marker mark = nt_mark(t);
     r.params = nti_trained(loss, desc->params);
     nt_program *p = NULL;

@@ -306,6 +306,45 @@ static void expect_error(nt_tape *t, nt_status status, const char *part, const c
     nt_error_clear(t);
 }
 
+// Derivatives inside of a body are those of each iteration: of l_i = w^2 x_i with respect to w, x and x_i, also through an operation
+// that is decomposed.
+static void test_inside(void) {
+    nt_tape *t = nt_tape_open(NULL);
+    double data[4] = { 0.5, -1, 2, 3 }, two = 2, got[4], far[16], worst = 0;
+    nt_tensor *x = nt_variable(t, NT_F64, NT_SHAPE(4), data), *w = nt_variable(t, NT_F64, NT_SCALAR, &two);
+    nt_map *m = nt_map_begin(t, 4, NULL);
+    nt_tensor *xi = nt_map_slice(m, x), *l = nt_mul(nt_square(w), xi), *p = nt_prod_axes(nt_stack(NT_LIST(w, w, xi), 0), NT_AXES(0), 0);
+    nt_tensor *list[5] = { nt_map_stack(m, nt_grad(l, w)), nt_map_stack(m, nt_grad(l, xi)), nt_map_stack(m, nt_grad(l, x)),
+                           nt_map_stack(m, nt_grad(p, w)), nt_map_stack(m, nt_grad(nt_grad(nt_mul(nt_tanh(w), xi), xi), w)) };
+    nt_map_end(m);
+    nt_params outputs = { 5, list };
+    nt_program *program = nt_compile_many(t, outputs, NULL);
+    int ok = program && nt_run(program) == NT_OK;
+    for (int k = 0; ok && k < 5; k++) {
+        if (k == 2) nt_read(program, k, far);
+        else nt_read(program, k, got);
+        for (int i = 0; i < 4; i++) {
+            double slope = 1 - tanh(2) * tanh(2), wanted = k == 0 || k == 3 ? 4 * data[i] : k == 1 ? 4 : slope;
+            if (k != 2) worst = fmax(worst, fabs(got[i] - wanted));
+            else
+                for (int j = 0; j < 4; j++) worst = fmax(worst, fabs(far[4 * i + j] - (i == j ? 4 : 0)));
+        }
+    }
+    tap_ok(ok && worst < 1e-13, "derivatives inside of a body: %g%s%s", worst, ok ? "" : ": ", ok ? "" : nt_error(t));
+    nt_error_clear(t);
+    nt_tensor *i = nt_cast(nt_map_index(m), NT_F64), *s = nt_map_sum(m, nt_square(i)), *outside = nt_substitute(s, NT_LIST(i), NT_LIST(nt_scalar(t, NT_F64, 3)));
+    double sum = 0;
+    tap_ok(nt_eval(outside, &sum) == NT_OK && sum == 36, "a value of the body replaced by one from outside: %g", sum);
+    tap_ok(!nt_compile_step(l, nt_sgd(t, NULL), NULL), "a value of a body is no loss");
+    expect_error(t, NT_ERROR_STATE, "belongs to the body of a map", "a value of a body as loss");
+    nt_compile_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.weight = xi;
+    tap_ok(!nt_compile_step(nt_map_sum(m, l), nt_multi_steps(nt_sgd(t, NULL), 2), &desc), "nor a weight");
+    expect_error(t, NT_ERROR_STATE, "belongs to the body of a map", "a value of a body as weight");
+    nt_tape_close(t);
+}
+
 static void test_errors(void) {
     nt_tape *t = nt_tape_open(NULL);
     nt_tensor *x = nt_variable(t, NT_F32, NT_SHAPE(4), NULL), *scalar = nt_variable(t, NT_F32, NT_SCALAR, NULL);
@@ -326,6 +365,10 @@ static void test_errors(void) {
     nt_map_end(m);
     expect_error(t, NT_ERROR_STATE, "has not ended", "the outer map ends first");
     nt_map_end(inner), nt_map_end(m);
+    nt_map *failed = nt_map_begin(t, 2, NULL);
+    nt_matmul(x, nt_map_index(failed)), nt_map_end(failed);
+    nt_error_clear(t);
+    tap_ok(!t->open, "a map ends after an error in its body");
     tap_ok(!nt_compile(y, NULL), "a value of a body is no output");
     expect_error(t, NT_ERROR_STATE, "belongs to the body of a map", "a value of a body as output");
     nt_map *other = nt_map_begin(t, 3, NULL);
@@ -367,6 +410,7 @@ int main(int argc, char **argv) {
     test_memory();
     for (int k = 0; k < 6; k++) test_scan(k & 1, k / 2 * 3);
     test_segments();
+    test_inside();
     test_errors();
     return tap_end();
 }
