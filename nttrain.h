@@ -18028,6 +18028,8 @@ static nti_loop *nti_loop_of(const nti_graph *g, int32_t i) {
     return loop;
 }
 
+static int nti_pass_repeat(nti_graph *g, nti_schedule *s); // see >>recomputation
+
 // The body of a loop is a graph of its own, planned by itself: its peak is the loop's scratch. As deep as maps nest.
 static int nti_plan_body(nti_graph *g, int32_t i) {
     nti_loop *loop = nti_loop_of(g, i);
@@ -18036,8 +18038,8 @@ static int nti_plan_body(nti_graph *g, int32_t i) {
     loop->schedule = (nti_schedule *)nti_graph_room(g, 1, sizeof *loop->schedule);
     if (!loop->schedule) return 0;
     memset(loop->schedule, 0, sizeof *loop->schedule);
-    if (!nti_plan_graph(body, loop->schedule, NULL, NULL) || !nti_pass_buffers(body, loop->schedule) ||
-        !nti_pass_offsets(body, loop->schedule)) {
+    if (!nti_plan_graph(body, loop->schedule, NULL, NULL) || !nti_pass_repeat(body, loop->schedule) ||
+        !nti_pass_buffers(body, loop->schedule) || !nti_pass_offsets(body, loop->schedule)) {
         g->full = 1;
         return 0;
     }

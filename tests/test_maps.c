@@ -306,6 +306,34 @@ static void expect_error(nt_tape *t, nt_status status, const char *part, const c
     nt_error_clear(t);
 }
 
+static size_t body_bytes(int checkpoint, double *gradient) {
+    nt_tape *t = nt_tape_open(NULL);
+    double data[256];
+    for (int k = 0; k < 256; k++) data[k] = sin(k);
+    nt_tensor *w = nt_variable(t, NT_F64, NT_SHAPE(16, 16), data), *h = nt_variable(t, NT_F64, NT_SHAPE(16, 16), data);
+    nt_map *m = nt_map_begin(t, 3, NULL);
+    nt_tensor *y = nt_mul(h, nt_cast(nt_map_index(m), NT_F64));
+    for (int block = 0; block < 4; block++) {
+        nt_tensor *in = y;
+        for (int k = 0; k < 4; k++) y = nt_tanh(nt_matmul(y, w));
+        if (checkpoint) y = nt_checkpoint(y, NT_LIST(in));
+    }
+    nt_tensor *loss = nt_map_sum(m, nt_sum(y));
+    nt_map_end(m);
+    nt_program *p = nt_compile(nt_grad(loss, w), NULL);
+    if (p && nt_run(p) == NT_OK) nt_read(p, 0, gradient);
+    size_t bytes = nt_report(p).peak;
+    nt_tape_close(t);
+    return bytes;
+}
+
+static void test_body_checkpoints(void) {
+    double kept[256], again[256];
+    size_t all = body_bytes(0, kept), some = body_bytes(1, again);
+    tap_ok(10 * some < 7 * all, "checkpoints in a body: %lld bytes against %lld", (long long)some, (long long)all);
+    tap_ok(!memcmp(kept, again, sizeof kept), "the same bits");
+}
+
 // Derivatives inside of a body are those of each iteration: of l_i = w^2 x_i with respect to w, x and x_i, also through an operation
 // that is decomposed.
 static void test_inside(void) {
@@ -410,6 +438,7 @@ int main(int argc, char **argv) {
     test_memory();
     for (int k = 0; k < 6; k++) test_scan(k & 1, k / 2 * 3);
     test_segments();
+    test_body_checkpoints();
     test_inside();
     test_errors();
     return tap_end();
