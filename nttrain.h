@@ -5010,15 +5010,19 @@ static NTI_INLINE NTI_LANES NTI_K(nti_lanes_most)(NTI_LANES a, NTI_LANES x) {
 #define NTI_CHAINS(step) \
     for (k = 0; k + 4 <= keys; k += 4) { step(0) step(1) step(2) step(3) } \
     for (; k < keys; k++) { step(0) }
+static NTI_NOINLINE void NTI_K(nti_column_most)(const NTI_T *p, int64_t keys, int64_t left, int64_t pitch, NTI_T factor, NTI_LANES *most) {
+    NTI_LANES top0 = NTI_LANES_SPLAT(-(NTI_T)INFINITY), top1 = top0, top2 = top0, top3 = top0;
+    int64_t k;
+    NTI_CHAINS(NTI_CHAIN_MOST)
+    *most = NTI_K(nti_lanes_most)(NTI_K(nti_lanes_most)(top0, top2), NTI_K(nti_lanes_most)(top1, top3));
+}
 static void NTI_K(nti_column_softmax)(void *x, int64_t keys, int64_t n, int64_t pitch, double scale) {
     NTI_T factor = (NTI_T)scale;
     for (int64_t c = 0, k; c < n; c += NTI_SUM_LANES) {
         NTI_T *p = (NTI_T *)x + c;
         int64_t left = n - c;
-        NTI_LANES top0 = NTI_LANES_SPLAT(-(NTI_T)INFINITY), top1 = top0, top2 = top0, top3 = top0;
-        NTI_LANES sum0 = NTI_LANES_SPLAT(0), sum1 = sum0, sum2 = sum0, sum3 = sum0;
-        NTI_CHAINS(NTI_CHAIN_MOST)
-        top0 = NTI_K(nti_lanes_most)(NTI_K(nti_lanes_most)(top0, top2), NTI_K(nti_lanes_most)(top1, top3));
+        NTI_LANES top0, sum0 = NTI_LANES_SPLAT(0), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+        NTI_K(nti_column_most)(p, keys, left, pitch, factor, &top0);
         NTI_CHAINS(NTI_CHAIN_EXP)
         NTI_EACH(l) sum0.v[l] = (NTI_T)1 / ((sum0.v[l] + sum2.v[l]) + (sum1.v[l] + sum3.v[l]));
         for (k = 0; k < keys; k++) {
@@ -18147,9 +18151,9 @@ typedef struct nti_remake {
     double *price; // of a cut: time for a byte and position
     int32_t *heap, cuts;
     // of one closure
-    int32_t list[NTI_CLOSURE], size;
-    int32_t held[4 * NTI_CLOSURE], holds;
-    int32_t longer[NTI_CLOSURE], longers; // dead makings that live on instead of being made again
+    int32_t *list, size;
+    int32_t *held, holds;
+    int32_t *longer, longers; // dead makings that live on instead of being made again
     int32_t *stamp, stamps;               // of instruction k: seen in this closure
     int32_t *last_in;                     // of instruction k in this closure: who reads it last
     int64_t target, peak;
@@ -18181,7 +18185,7 @@ static void nti_remake_until(nti_remake *m, const int32_t *position, int32_t *wr
 }
 
 // About what rounds need.
-static size_t nti_remake_bytes(const nti_graph *g) { return 640 * (size_t)g->works + 200 * (size_t)g->operands; }
+static size_t nti_remake_bytes(const nti_graph *g) { return 24 * NTI_CLOSURE + 640 * (size_t)g->works + 200 * (size_t)g->operands; }
 
 // Everything that rounds need, in one piece: 0 if it does not fit.
 static int nti_remake_prepare(nti_graph *g, const nti_schedule *s, nti_remake *m) {
@@ -18193,6 +18197,9 @@ static int nti_remake_prepare(nti_graph *g, const nti_schedule *s, nti_remake *m
     m->capacity = (int32_t)all, m->edges = 3 * (size_t)m->r.source_start[n] + 64;
     int32_t *writer;
     const nti_want want[] = { { &m->time, n, sizeof *m->time },
+                              { &m->list, NTI_CLOSURE, sizeof *m->list },
+                              { &m->held, 4 * NTI_CLOSURE, sizeof *m->held },
+                              { &m->longer, NTI_CLOSURE, sizeof *m->longer },
                               { &m->may, n, 1 },
                               { &m->until, n, sizeof *m->until },
                               { &m->latest, n, sizeof *m->latest },
@@ -20125,10 +20132,10 @@ static void nti_put_box_text(nti_text *o, const nti_box *b, int limit) { // what
 }
 
 static void nti_put_svg_box(nti_text *o, const nt_program *p, const nti_box *b) {
-    double width = (NTI_SVG_RIGHT - NTI_SVG_LEFT) / ((double)p->instructions + 1);
-    double height = (NTI_SVG_BOTTOM - NTI_SVG_TOP) / (double)p->report.peak;
-    double x = NTI_SVG_LEFT + width * (double)b->born, w = width * (double)(b->dies - b->born);
-    double h = height * (double)b->bytes, y = NTI_SVG_BOTTOM - height * (double)b->offset - h;
+    double width = (double)(NTI_SVG_RIGHT - NTI_SVG_LEFT) / ((double)p->instructions + 1);
+    double height = (double)(NTI_SVG_BOTTOM - NTI_SVG_TOP) / (double)p->report.peak;
+    double x = (double)NTI_SVG_LEFT + width * (double)b->born, w = width * (double)(b->dies - b->born);
+    double h = height * (double)b->bytes, y = (double)NTI_SVG_BOTTOM - height * (double)b->offset - h;
     int letters = (int)((w - 6) / 6.5);
     nti_format(o, "<rect class=\"k%d\" x=\"%g\" y=\"%g\" width=\"%g\" height=\"%g\"><title>%s ", b->kind, x, y, w, h, b->operation);
     if (b->view) nti_put_shape(o, (nt_dtype)b->view->dtype, b->view->rank, b->view->shape);
@@ -20144,16 +20151,16 @@ static void nti_put_svg_box(nti_text *o, const nt_program *p, const nti_box *b) 
 
 static void nti_put_svg_frame(nti_text *o, const nt_program *p) { // axes, peak and legend
     const nt_report_info *r = &p->report;
-    double n = (double)p->instructions + 1, width = (NTI_SVG_RIGHT - NTI_SVG_LEFT) / n, step = 1;
-    double x = NTI_SVG_LEFT + width * ((double)r->peak_instruction + 0.5);
+    double n = (double)p->instructions + 1, width = (double)(NTI_SVG_RIGHT - NTI_SVG_LEFT) / n, step = 1;
+    double x = (double)NTI_SVG_LEFT + width * ((double)r->peak_instruction + 0.5);
     while (n / step > 20) step *= n / step > 100 ? 10 : 2;
     for (double k = 0; k <= n - 1; k += step)
-        nti_format(o, "<text x=\"%g\" y=\"%d\">%lld</text>\n", NTI_SVG_LEFT + width * k, NTI_SVG_BOTTOM + 14, (long long)k);
+        nti_format(o, "<text x=\"%g\" y=\"%d\">%lld</text>\n", (double)NTI_SVG_LEFT + width * k, NTI_SVG_BOTTOM + 14, (long long)k);
     for (int32_t k = 0; k < p->instructions; k++) { // loops are lines under what they repeat
         const nti_instruction *loop = &p->instruction[k];
         if (!loop->count) continue;
-        nti_format(o, "<path class=\"loop\" d=\"M%g %dH%g\"/>", NTI_SVG_LEFT + width * k, NTI_SVG_BOTTOM + 2, NTI_SVG_LEFT + width * loop->end);
-        nti_format(o, "<text x=\"%g\" y=\"%d\">%lld times</text>\n", NTI_SVG_LEFT + width * k, NTI_SVG_BOTTOM + 25, (long long)loop->count);
+        nti_format(o, "<path class=\"loop\" d=\"M%g %dH%g\"/>", (double)NTI_SVG_LEFT + width * k, NTI_SVG_BOTTOM + 2, (double)NTI_SVG_LEFT + width * loop->end);
+        nti_format(o, "<text x=\"%g\" y=\"%d\">%lld times</text>\n", (double)NTI_SVG_LEFT + width * k, NTI_SVG_BOTTOM + 25, (long long)loop->count);
     }
     nti_format(o, "<path class=\"peak\" d=\"M%d %dH%d", NTI_SVG_LEFT, NTI_SVG_TOP, NTI_SVG_RIGHT);
     nti_format(o, "M%g %dV%d\"/>\n", x, NTI_SVG_TOP, NTI_SVG_BOTTOM);
