@@ -19034,13 +19034,18 @@ static void nti_sort_values(nt_report_value *list, int count) { // largest first
         }
 }
 
-// The values alive at the peak, largest first, with names that outlive the nodes.
-static void nti_emit_report(nti_carve *c, const nti_graph *g, const nti_schedule *s, nt_report_info *r) {
-    int count = 0;
-    nt_report_value *list = NULL;
-    for (int32_t i = 0; i < g->count; i++) count += nti_at_peak(g, s, i);
-    list = (nt_report_value *)nti_carve_take(c, (size_t)count * sizeof *list, NTI_CARVE_ALIGN);
-    int n = 0;
+// The loop that runs at the peak, or NULL: its body holds the rest of what is alive then.
+static const nti_loop *nti_loop_at_peak(const nti_graph *g, const nti_schedule *s) {
+    int32_t i = s->peak_position < g->works ? g->work[s->order[s->peak_position]] : -1;
+    return i >= 0 && g->value[i].op == NTI_OP_MAP_LOOP ? nti_loop_of(g, i) : NULL;
+}
+
+static int nti_peak_number(const nti_graph *g, const nti_schedule *s) {
+    for (const nti_loop *loop; (loop = nti_loop_at_peak(g, s)) != NULL; s = loop->schedule) g = &loop->body;
+    return s->number[s->peak_position];
+}
+
+static int nti_emit_values(nti_carve *c, const nti_graph *g, const nti_schedule *s, nt_report_value *list, int n) {
     for (int32_t i = 0; i < g->count; i++) {
         if (!nti_at_peak(g, s, i)) continue;
         const nti_buffer *b = &s->buffer[s->buffer_of[i]];
@@ -19054,6 +19059,23 @@ static void nti_emit_report(nti_carve *c, const nti_graph *g, const nti_schedule
         e->last_user = "output";
         if (b->death < g->works && g->work[s->order[b->death]] >= 0)
             e->last_user = nti_row_of(g->value[g->work[s->order[b->death]]].op)->name;
+    }
+    return n;
+}
+
+// The values alive at the peak, largest first, with names that outlive the nodes.
+static void nti_emit_report(nti_carve *c, const nti_graph *g, const nti_schedule *s, nt_report_info *r) {
+    const nti_graph *at = g;
+    const nti_schedule *schedule = s;
+    int count = 0, n = 0;
+    for (const nti_loop *loop = NULL;; at = &loop->body, schedule = loop->schedule) {
+        for (int32_t i = 0; i < at->count; i++) count += nti_at_peak(at, schedule, i);
+        if (!(loop = nti_loop_at_peak(at, schedule))) break;
+    }
+    nt_report_value *list = (nt_report_value *)nti_carve_take(c, (size_t)count * sizeof *list, NTI_CARVE_ALIGN);
+    for (const nti_loop *loop = NULL;; g = &loop->body, s = loop->schedule) {
+        n = nti_emit_values(c, g, s, list, n);
+        if (!(loop = nti_loop_at_peak(g, s))) break;
     }
     nti_sort_values(list, n);
     r->value_count = n, r->values = list;
@@ -19101,7 +19123,7 @@ static nt_program *nti_emit(nti_carve *c, const nti_graph *g, const nti_schedule
     memset(&report, 0, sizeof report);
     nti_emit_report(c, g, s, &report);
     nti_emit_graph(c, &site, p, list, 0, &report.flops);
-    report.peak_instruction = s->number[s->peak_position];
+    report.peak_instruction = nti_peak_number(g, s);
     if (list) nti_emit_lives(g, s, list, works + 1);
     nti_report_costs(g, s, &report);
     for (int k = 0; k < g->outputs; k++) {

@@ -200,7 +200,7 @@ static void test_batches(void) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Memory, loops
 // ---------------------------------------------------------------------------------------------------------------------
-static size_t scratch_of(int count, int *loops) {
+static size_t scratch_of(int count, int *loops, size_t *told) { // told: of the values that the report names
     nt_tape *t = nt_tape_open(NULL);
     nt_tensor *w = nt_variable(t, NT_F32, NT_SHAPE(20, 20), NULL), *x = nt_variable(t, NT_F32, NT_SHAPE(8, 20), NULL), *key = nt_key_tensor(t, nt_key(1));
     nt_map *m = nt_map_begin(t, count, NULL);
@@ -210,16 +210,19 @@ static size_t scratch_of(int count, int *loops) {
     nt_program *p = nt_compile_many(t, NT_LIST(loss, nt_grad(loss, w), nt_grad(loss, x)), NULL);
     *loops = 0;
     for (int k = 0; p && k < p->instructions; k++) *loops += p->instruction[k].count > 0;
-    size_t bytes = nt_report(p).peak;
+    nt_report_info r = nt_report(p);
+    *told = 0;
+    for (int k = 0; k < r.value_count; k++) *told += r.values[k].bytes;
     nt_tape_close(t);
-    return bytes;
+    return r.peak;
 }
 
 static void test_memory(void) {
     int loops;
-    size_t one = scratch_of(1, &loops);
+    size_t told, one = scratch_of(1, &loops, &told);
+    tap_ok(told <= one && 10 * told >= 9 * one, "the report names what is alive in the body: %lld of %lld bytes", (long long)told, (long long)one);
     for (int count = 4; count <= 64; count *= 4) {
-        tap_ok(scratch_of(count, &loops) == one, "as many bytes for %d iterations as for 1, %lld", count, (long long)one);
+        tap_ok(scratch_of(count, &loops, &told) == one, "as many bytes for %d iterations as for 1, %lld", count, (long long)one);
         tap_is_int(loops, 1, "forward and backward are one loop");
     }
 }
