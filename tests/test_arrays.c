@@ -1,6 +1,7 @@
 // Operations on arrays that are compositions, or whose values have corners: each against loops written here, or numbers worked out by
 // hand. Rows of the table are walked by test_ops, values of JAX by golden_ops; here stand all axes, signs, sizes and orders.
 #include "nttrain.h"
+#include "pool.h"
 #include "tap.h"
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@ typedef struct array { nt_shape shape; int64_t n; double *v; } array;
 static array array_new(nt_shape shape) {
     array a = { shape, 1, NULL };
     for (int k = 0; k < shape.rank; k++) a.n *= shape.size[k];
-    a.v = (double *)calloc((size_t)a.n + 1, sizeof(double));
+    a.v = (double *)pool_new((size_t)a.n + 1, sizeof(double));
     return a;
 }
 
@@ -65,7 +66,7 @@ static int equal(nt_tensor *x, array want, double tolerance, const char *format,
             bad = k;
             tap_note("%s: element %lld is %.17g, not %.17g", name, (long long)k, got.v[k], want.v[k]);
         }
-    free(got.v);
+    pool_free(got.v);
     nt_error_clear(t);
     return bad < 0;
 }
@@ -143,8 +144,8 @@ static void check_einsum(const char *written, int count, const char *const *labe
     }
     array want = einsum_by_loops(plain, result, x, count);
     tap_ok(equal(nt_einsum(written, operands), want, 1e-9, "%s", written), "einsum %s", written);
-    for (int k = 0; k < count; k++) free(x[k].v);
-    free(want.v);
+    for (int k = 0; k < count; k++) pool_free(x[k].v);
+    pool_free(want.v);
 }
 
 #define WORDS(...) (const char *const[]){ __VA_ARGS__ }
@@ -242,7 +243,7 @@ static void test_scans(void) {
                         y.v[flat] = first ? x.v[flat] : scan_step(kind, y.v[ravel(x.shape, at)], x.v[flat]);
                     }
                     ok &= equal(scans[kind](tensor(x), k % 2 ? axis - x.shape.rank : axis, reverse), y, 1e-10, "%s", names[kind]);
-                    free(x.v), free(y.v);
+                    pool_free(x.v), pool_free(y.v);
                 }
             tap_ok(ok, "%s along every axis%s", names[kind], reverse ? ", from the end" : "");
         }
@@ -260,7 +261,7 @@ static void test_scans(void) {
     nt_tensor *tenth = nt_full(t, NT_F32, NT_SHAPE(1000000), 0.1), *sum = nt_cumsum(tenth, 0, 0);
     float *got = (float *)malloc(4000000);
     tap_ok(nt_eval(sum, got) == NT_OK && fabs((double)got[999999] - 1e6 * (double)0.1f) < 0.005, "f32 sums run in f64");
-    free(got);
+    pool_free(got);
 
     // y = cumprod(x), g = ones: dx_j = sum over i >= j of the product of the others, with zeros in it
     double with_zeros[] = { 2, 0, 3, 0, 5 }, slopes[5] = { 0 };
@@ -311,7 +312,7 @@ static void test_sorts(void) {
                 }
                 nt_tensor *in = nt_cast(tensor(x), dtypes[d]);
                 ok &= equal(nt_sort(in, axis), y, 0, "sort") && equal(nt_argsort(in, axis - x.shape.rank), order, 0, "argsort");
-                free(x.v), free(y.v), free(order.v);
+                pool_free(x.v), pool_free(y.v), pool_free(order.v);
             }
         tap_ok(ok, "sort and argsort of %s along every axis, stable", nt_dtype_name(dtypes[d]));
     }
@@ -360,7 +361,7 @@ static void test_dynamic(void) {
             }
             ok &= equal(nt_dynamic_slice(tensor(x), starts, u.shape), piece, 0, "dynamic_slice at %d, %d", i, j);
             ok &= equal(nt_dynamic_update_slice(tensor(x), tensor(u), starts), put, 0, "dynamic_update_slice at %d, %d", i, j);
-            free(piece.v), free(put.v);
+            pool_free(piece.v), pool_free(put.v);
         }
     tap_ok(ok, "dynamic slices and updates, inside and beyond every end");
     nt_tensor *scalar = nt_scalar(t, NT_F64, 7), *seven = nt_dynamic_slice(scalar, NULL, NT_SCALAR);
@@ -434,7 +435,7 @@ static int moved(nt_tensor *y, const array *x, nt_shape shape, source_fn source,
         want.v[k] = x->v[ravel(x->shape, at)];
     }
     int ok = equal(y, want, 0, "%s", name);
-    free(want.v);
+    pool_free(want.v);
     return ok;
 }
 
@@ -509,7 +510,7 @@ static void test_matrices(void) {
             }
             bands &= equal(nt_tril(tensor(x), k), low, 0, "tril") && equal(nt_triu(tensor(x), k), high, 0, "triu");
             if (k >= -rows && k <= columns) diagonals &= equal(nt_diag(tensor(x), k), line, 0, "diag");
-            free(x.v), free(low.v), free(high.v), free(line.v);
+            pool_free(x.v), pool_free(low.v), pool_free(high.v), pool_free(line.v);
         }
     tap_ok(bands, "tril and triu at every diagonal");
     tap_ok(diagonals, "diag at every diagonal");
@@ -627,7 +628,7 @@ static void test_convolutions(void) {
                     far[0].out = space < 0 ? 0 : space / stride + 1;
                     array z = conv_by_loops(&x, &w, far, 2);
                     spread &= equal(nt_conv(a, b, &same), z, 1e-9, "lhs dilation, n %d, taps %d, stride %d, dilation %d", (int)n, (int)taps, (int)stride, (int)dilation);
-                    free(x.v), free(w.v), free(y.v), free(z.v), free(sum.v);
+                    pool_free(x.v), pool_free(w.v), pool_free(y.v), pool_free(z.v), pool_free(sum.v);
                     nt_forget_nodes(t);
                 }
     tap_ok(circular, "circular convolutions of every window, stride and dilation, also further than around");
@@ -654,11 +655,11 @@ static void test_transposed(void) {
                             int64_t row = (k / 9 - over / 2 + taps * n * stride) % (n * stride);
                             folded.v[row * 9 + k % 9] += y.v[k];
                         }
-                        free(y.v), y = folded;
+                        pool_free(y.v), y = folded;
                     }
                     nt_conv_desc d = { { (int)stride, 1 }, { 0 }, 0, paddings[p], { { 0 } }, { 0 } };
                     ok &= all >= 0 && equal(nt_conv_transpose(tensor(x), tensor(w), &d), y, 1e-9, "n %d, taps %d, stride %d", (int)n, (int)taps, (int)stride);
-                    free(x.v), free(w.v), free(y.v);
+                    pool_free(x.v), pool_free(w.v), pool_free(y.v);
                     nt_forget_nodes(t);
                 }
         tap_ok(ok, "transposed convolutions of every window and stride, %s", names[p]);
@@ -724,7 +725,7 @@ static void test_circular_pools(void) {
                 nt_tensor *in = tensor(x);
                 ok &= equal(nt_sum_pool(in, NT_WINDOW(window), &d), sum, 1e-12, "sum, n %d, window %d, stride %d", (int)n, (int)window, (int)stride);
                 ok &= equal(nt_avg_pool(in, NT_WINDOW(window), &d), mean, 1e-12, "mean") && equal(nt_max_pool(in, NT_WINDOW(window), &d), most, 0, "max");
-                free(x.v), free(sum.v), free(mean.v), free(most.v);
+                pool_free(x.v), pool_free(sum.v), pool_free(mean.v), pool_free(most.v);
                 nt_forget_nodes(t);
             }
     tap_ok(ok, "circular pooling: the image goes on around its ends");
@@ -778,5 +779,6 @@ int main(void) {
         tests[k]();
         nt_tape_close(t);
     }
+    pool_end();
     return tap_end();
 }

@@ -2,6 +2,7 @@
 // called a residual is computed here in long double, and bounded by a few n eps of the norms that the theory has: backward errors of
 // Householder's and Cholesky's factors, and of solutions by them, do not know the condition of the matrix.
 #include "nttrain.h"
+#include "pool.h"
 #include "tap.h"
 #include <float.h>
 #include <math.h>
@@ -18,7 +19,7 @@ static double dice(void) { // in (-1, 1)
 }
 
 static matrix fresh(int64_t m, int64_t n) {
-    matrix a = { m, n, (double *)calloc((size_t)(m * n) + 1, sizeof(double)) };
+    matrix a = { m, n, (double *)pool_new((size_t)(m * n) + 1, sizeof(double)) };
     return a;
 }
 
@@ -82,7 +83,7 @@ static matrix value(nt_tensor *x) { // of any rank: the last axis are the column
     double *raw = (double *)calloc((size_t)size + 1, sizeof(double));
     if (!x || nt_eval(x, raw) != NT_OK) tap_note("%s", x ? nt_error(x->tape) : "not recorded");
     for (int64_t k = 0; k < size; k++) a.at[k] = x->dtype == NT_F64 ? raw[k] : (double)((float *)(void *)raw)[k];
-    free(raw);
+    pool_free(raw);
     return a;
 }
 
@@ -95,7 +96,7 @@ static void expect(double got, double most, const char *what, nt_dtype dtype, in
 static void expect_orthonormal(matrix q, nt_dtype dtype, const char *what) { // columns
     matrix gram = product(q, 1, q, 0), one = identity(q.n);
     expect(distance(gram, one), bound(dtype, q.m) * sqrt((double)q.n + 1), what, dtype, q.m, q.n);
-    free(gram.at), free(one.at);
+    pool_free(gram.at), pool_free(one.at);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -107,7 +108,7 @@ static matrix positive(int64_t n, nt_dtype dtype) { // G G^T + n / 10, rounded t
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < i; j++) *at(a, i, j) += 0.125 * (double)(i - j), *at(a, j, i) -= 0.125 * (double)(i - j);
     for (int64_t k = 0; dtype == NT_F32 && k < n * n; k++) a.at[k] = (double)(float)a.at[k];
-    free(g.at);
+    pool_free(g.at);
     return a;
 }
 
@@ -131,7 +132,7 @@ static void check_positive(int64_t n, nt_dtype dtype) {
     expect(fabs(logdet.at[0] - sum), bound(dtype, n) * size, "nt_logdet_spd", dtype, n, n);
     matrix residual = product(s, 0, z, 0);
     expect(distance(residual, b), bound(dtype, n) * norm(s) * norm(z), "nt_solve_spd", dtype, n, n);
-    free(a.at), free(s.at), free(b.at), free(l.at), free(back.at), free(z.at), free(logdet.at), free(residual.at);
+    pool_free(a.at), pool_free(s.at), pool_free(b.at), pool_free(l.at), pool_free(back.at), pool_free(z.at), pool_free(logdet.at), pool_free(residual.at);
     nt_tape_close(t);
 }
 
@@ -154,7 +155,7 @@ static long double naive_log_det(matrix a, int *sign) { // Gauss in long double
         for (int64_t i = k + 1; i < n; i++)
             for (int64_t j = n - 1; j >= k; j--) w[i * n + j] -= w[i * n + k] / w[k * n + k] * w[k * n + j];
     }
-    free(w);
+    pool_free(w);
     return sum;
 }
 
@@ -173,7 +174,7 @@ static void check_general(int64_t n, nt_dtype dtype) { // pivots grow little on 
     expect(fabs(log.at[0] - exact), loose + bound(dtype, n) * fabs(exact), "nt_slogdet: log", dtype, n, n);
     if (loose < 0.5) expect(fabs(sign.at[0] - wanted), 0, "nt_slogdet: sign", dtype, n, n);
     if (fabs(exact) < 60 && loose < 0.5) expect(fabs(det.at[0] * wanted * exp(-exact) - 1), 2 * loose + bound(dtype, n) * (1 + fabs(exact)), "nt_det", dtype, n, n);
-    free(a.at), free(b.at), free(one.at), free(z.at), free(residual.at), free(inverse.at), free(unit.at), free(sign.at), free(log.at), free(det.at);
+    pool_free(a.at), pool_free(b.at), pool_free(one.at), pool_free(z.at), pool_free(residual.at), pool_free(inverse.at), pool_free(unit.at), pool_free(sign.at), pool_free(log.at), pool_free(det.at);
     nt_tape_close(t);
 }
 
@@ -195,7 +196,7 @@ static void check_triangular(int64_t n, int64_t m, nt_dtype dtype) {
         matrix x = value(nt_triangular_solve(record(t, dtype, a), record(t, dtype, b), &d));
         matrix residual = d.right ? product(x, 0, clean, d.transpose) : product(clean, d.transpose, x, 0);
         expect(distance(residual, b), bound(dtype, n) * norm(clean) * norm(x), "nt_triangular_solve", dtype, n, m);
-        free(a.at), free(clean.at), free(b.at), free(x.at), free(residual.at);
+        pool_free(a.at), pool_free(clean.at), pool_free(b.at), pool_free(x.at), pool_free(residual.at);
     }
     nt_tape_close(t);
 }
@@ -220,7 +221,7 @@ static void check_eigen_of(matrix a, nt_dtype dtype, const char *what) {
             if (fabs(*at(v, i, j)) > fabs(top)) top = *at(v, i, j);
         expect(-top, 0, "nt_eigh: the largest element of a vector is negative", dtype, n, n);
     }
-    free(s.at), free(w.at), free(v.at), free(alone.at), free(scaled.at), free(back.at);
+    pool_free(s.at), pool_free(w.at), pool_free(v.at), pool_free(alone.at), pool_free(scaled.at), pool_free(back.at);
     nt_tape_close(t);
 }
 
@@ -230,7 +231,7 @@ static void check_eigen(int64_t n, nt_dtype dtype) {
     nt_tape *t = nt_tape_open(NULL);
     matrix root = value(nt_sym_sqrt(record(t, dtype, p))), square = product(root, 0, root, 0);
     expect(distance(square, s), bound(dtype, n) * norm(s), "nt_sym_sqrt: S S", dtype, n, n);
-    free(a.at), free(p.at), free(s.at), free(root.at), free(square.at);
+    pool_free(a.at), pool_free(p.at), pool_free(s.at), pool_free(root.at), pool_free(square.at);
     nt_tape_close(t);
 }
 
@@ -248,14 +249,14 @@ static void check_qr_of(matrix a, nt_dtype dtype) {
         expect(sqrt(off), bound(dtype, a.m) * sqrt(size), "nt_qr: Q R", dtype, a.m, a.n);
     }
     expect_orthonormal(q, dtype, "nt_qr: Q^T Q");
-    free(q.at), free(r.at), free(back.at);
+    pool_free(q.at), pool_free(r.at), pool_free(back.at);
     nt_tape_close(t);
 }
 
 static void check_qr(int64_t m, int64_t n, nt_dtype dtype) {
     matrix a = noise(m, n, dtype);
     check_qr_of(a, dtype);
-    free(a.at);
+    pool_free(a.at);
 }
 
 static void check_sizes(void (*check)(int64_t n, nt_dtype dtype), const char *what) {
@@ -291,7 +292,7 @@ static matrix duplicates(int64_t n, nt_dtype dtype) { // I + a projector of rank
     for (int64_t k = 0; k < n * n; k++) a.at[k] /= squares;
     for (int64_t k = 0; k < n; k++) *at(a, k, k) += 1;
     for (int64_t k = 0; dtype == NT_F32 && k < n * n; k++) a.at[k] = (double)(float)a.at[k];
-    free(v.at);
+    pool_free(v.at);
     return a;
 }
 
@@ -307,13 +308,13 @@ static void test_special(nt_dtype dtype) {
             for (int64_t i = 0; dtype == NT_F32 && i < n * n; i++) list[j].at[i] = (double)(float)list[j].at[i];
             check_eigen_of(list[j], dtype, "nt_eigh: V w V^T of a special matrix");
             check_qr_of(list[j], dtype);
-            free(list[j].at);
+            pool_free(list[j].at);
         }
         matrix graded = noise(n, n, dtype); // columns of all sizes: Q R is right in each
         for (int64_t i = 0; i < n; i++)
             for (int64_t c = 0; c < n; c++) *at(graded, i, c) = ldexp(*at(graded, i, c), (int)(c * 7 % 41) - 20);
         check_qr_of(graded, dtype);
-        free(graded.at);
+        pool_free(graded.at);
         for (int j = 0; j < 2; j++) { // Cholesky and solves at both scales
             double by = j ? huge : tiny;
             nt_tape *t = nt_tape_open(NULL);
@@ -324,7 +325,7 @@ static void test_special(nt_dtype dtype) {
             matrix x = value(nt_solve(record(t, dtype, a), record(t, dtype, b))), residual = product(a, 0, x, 0);
             expect(distance(back, s), bound(dtype, n) * norm(s), "nt_cholesky at 1e+-30", dtype, n, n);
             expect(distance(residual, b), 4 * bound(dtype, n) * norm(a) * norm(x), "nt_solve at 1e+-30", dtype, n, n);
-            free(a.at), free(b.at), free(s.at), free(l.at), free(back.at), free(x.at), free(residual.at);
+            pool_free(a.at), pool_free(b.at), pool_free(s.at), pool_free(l.at), pool_free(back.at), pool_free(x.at), pool_free(residual.at);
             nt_tape_close(t);
         }
     }
@@ -334,21 +335,21 @@ static void test_special(nt_dtype dtype) {
 static int count_nan(matrix a) {
     int n = 0;
     for (int64_t k = 0; k < a.m * a.n; k++) n += a.at[k] != a.at[k];
-    free(a.at);
+    pool_free(a.at);
     return n;
 }
 
 static int finite(matrix a) {
     int all = 1;
     for (int64_t k = 0; k < a.m * a.n; k++) all &= a.at[k] - a.at[k] == 0;
-    free(a.at);
+    pool_free(a.at);
     return all;
 }
 
 static double first(nt_tensor *x) {
     matrix a = value(x);
     double number = a.at[0];
-    free(a.at);
+    pool_free(a.at);
     return number;
 }
 
@@ -359,7 +360,7 @@ static void test_failures(nt_dtype dtype, int64_t n) {
         matrix a = positive(n, dtype);
         *at(a, place, place) = -1;
         tap_ok(count_nan(value(nt_cholesky(record(t, dtype, a)))) == lower, "a matrix of %lld rows that is not positive definite: NaN in the triangle (%lld)", (long long)n, (long long)place);
-        free(a.at);
+        pool_free(a.at);
     }
     matrix zero = fresh(n, n), singular = noise(n, n, dtype), b = noise(n, 2, dtype);
     for (int64_t k = 0; k < n; k++) *at(singular, k, n - 1) = 0;
@@ -377,11 +378,11 @@ static void test_failures(nt_dtype dtype, int64_t n) {
             int others = !finite(value(nt_cholesky(x))) && !finite(value(nt_qr(x).q)) && !finite(value(nt_sym_sqrt(x))) && (kind || !finite(value(nt_inv(x)))); // a pivot of inf makes zeros
             value(nt_solve(x, y)), value(nt_solve_spd(x, y)), value(nt_det(x)), value(nt_slogdet(x).log), value(nt_logdet_spd(x)), value(nt_triangular_solve(x, y, NULL));
             tap_ok(eigen && others, "%s in a matrix of %lld rows gives NaN, and an end", kind == 2 ? "-inf" : kind ? "inf" : "NaN", (long long)n);
-            free(a.at);
+            pool_free(a.at);
         }
     matrix minus = scaled(identity(n), -1);
     tap_ok(count_nan(value(nt_sym_sqrt(record(t, dtype, minus)))) == n * n, "the root of a negative matrix is NaN");
-    free(zero.at), free(singular.at), free(b.at), free(minus.at);
+    pool_free(zero.at), pool_free(singular.at), pool_free(b.at), pool_free(minus.at);
     nt_tape_close(t);
 }
 
@@ -425,7 +426,7 @@ static void test_batches(void) {
     for (int k = 0; k < B; k++) {
         matrix p = positive(N, NT_F64);
         memcpy(data + k * N * N, p.at, sizeof one);
-        free(p.at);
+        pool_free(p.at);
     }
     nt_tensor *x = nt_constant(t, NT_F64, NT_SHAPE(B, N, N), data), *b = nt_constant(t, NT_F64, NT_SHAPE(N, 2), data);
     for (int op = 0; op < 8; op++) {
@@ -511,7 +512,7 @@ static void test_orthogonal(void) {
             for (int64_t i = 0; i < rows; i++)
                 for (int64_t j = 0; j < last; j++) *(last > rows ? at(q, j, i) : at(q, i, j)) = (d ? data[i * last + j] : (double)((float *)(void *)data)[i * last + j]) / (k == 1 ? 2 : 1);
             expect_orthonormal(q, dtype, "NT_ORTHOGONAL");
-            free(q.at), free(data);
+            pool_free(q.at), pool_free(data);
         }
     tap_ok(!bad, "orthogonal weights are orthonormal along the shorter side");
     float number;
@@ -535,5 +536,6 @@ int main(void) {
     test_batches();
     test_errors();
     test_orthogonal();
+    pool_end();
     return tap_end();
 }
