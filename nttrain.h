@@ -11908,12 +11908,14 @@ NT_API nt_tensor *nt_resize(nt_tensor *x, nt_shape shape, nt_resize_method metho
     int bad = shape.rank != x->rank || (unsigned)method > NT_BILINEAR || (method == NT_BILINEAR && !nti_is_float(x->dtype));
     for (int k = 0; k < x->rank && !bad; k++) bad = (x->shape[k] == 0 && shape.size[k]) || x->shape[k] > INT32_MAX;
     if (bad) {
-        nti_sticky(x->tape, NT_ERROR_SHAPE, "nt_resize(%v): to %S, nearest, or bilinear for f32 and f64, from axes that are not empty", x, &shape);
+        nti_sticky(x->tape, NT_ERROR_SHAPE, "nt_resize(%v): to %S, nearest, or bilinear for floating numbers, from axes that are not empty", x, &shape);
         return NULL;
     }
+    nt_dtype dtype = x->dtype;
+    if (method == NT_BILINEAR && dtype != NT_F64) x = nt_cast(x, NT_F32); // one rounding at the end for 16 bits
     for (int k = 0; k < shape.rank && x; k++)
         if (x->shape[k] != shape.size[k]) x = nti_resize_axis(x, k, shape.size[k], method);
-    return x ? nt_reshape(x, shape) : NULL;
+    return x ? nt_cast(nt_reshape(x, shape), dtype) : NULL;
 }
 
 // Fused -------------------------------------------------------------------------------------------------------------------

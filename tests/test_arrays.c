@@ -560,11 +560,17 @@ static void test_resize(void) {
     nt_tensor *both = nt_resize(nt_mul(tensor(u), tensor(v)), NT_SHAPE(8, 3), NT_BILINEAR);
     nt_tensor *apart = nt_mul(nt_resize(tensor(u), NT_SHAPE(8, 1), NT_BILINEAR), nt_resize(tensor(v), NT_SHAPE(1, 3), NT_BILINEAR));
     tap_ok(equal(both, value(apart), 1e-12, "product"), "bilinear in two axes is one after the other");
+    static const nt_dtype halves[] = { NT_F16, NT_BF16 };
+    for (int k = 0; k < 2; k++) { // all numbers below are exact in 16 bits
+        nt_tensor *y = nt_resize(nt_cast(numbers(2, pair), halves[k]), NT_SHAPE(4), NT_BILINEAR);
+        tap_ok(y && y->dtype == halves[k], "bilinear for 16 bits keeps the dtype");
+        expect(nt_cast(y, NT_F64), 4, twice, "and its numbers");
+    }
     array ones = array_new(NT_SHAPE(2, 5, 3, 2));
     for (int64_t k = 0; k < ones.n; k++) ones.v[k] = 1;
     tap_ok(equal(nt_resize(nt_full(t, NT_F64, NT_SHAPE(2, 9, 2, 2), 1), ones.shape, NT_BILINEAR), ones, 1e-14, "ones"), "constants stay");
     refused(nt_resize(numbers(4, line), NT_SHAPE(2, 2), NT_NEAREST), NT_ERROR_SHAPE, "to [2,2]");
-    refused(nt_resize(nt_cast(numbers(4, line), NT_I32), NT_SHAPE(2), NT_BILINEAR), NT_ERROR_SHAPE, "bilinear for f32 and f64");
+    refused(nt_resize(nt_cast(numbers(4, line), NT_I32), NT_SHAPE(2), NT_BILINEAR), NT_ERROR_SHAPE, "bilinear for floating numbers");
     refused(nt_resize(numbers(0, line), NT_SHAPE(2), NT_NEAREST), NT_ERROR_SHAPE, "not empty");
     refused(nt_resize(numbers(4, line), NT_SHAPE(2), (nt_resize_method)7), NT_ERROR_SHAPE, "nearest, or bilinear");
 
