@@ -33,7 +33,7 @@
 // CONTENTS (search for the marker; the implementation has the same order)
 //
 //     public      >>configuration  >>values  >>tape  >>errors  >>leaves  >>operations  >>random  >>transforms  >>loops
-//                 >>custom  >>programs  >>layers  >>optimizers  >>files
+//                 >>custom  >>programs  >>layers  >>predictions  >>optimizers  >>files
 //     private     >>formatting  >>arena  >>evaluator  >>tensors  >>recording  >>keys  >>random numbers
 //                 what kernels are told: >>maps  >>products  >>row kernels  >>linear algebra  >>update kernels
 //                 compiled for each instruction set: >>kernels  >>vector mathematics  >>random bits  >>product kernels
@@ -43,7 +43,7 @@
 //                 >>pooling rows  >>moving rows  >>gather and scatter  >>scans and sorts  >>check of indices  >>factorisations
 //                 >>elementwise driver  >>half precision  >>evaluators
 //                 >>rows  >>rules  >>samples  >>autodiff  >>transforms  >>chunks  >>compiler  >>planner  >>recomputation  >>programs  >>running  >>reports
-//                 >>layers  >>optimizers  >>files
+//                 >>layers  >>predictions  >>optimizers  >>files
 //
 // Licence: public domain or MIT-0, at your choice; see the end of the file.
 // clang-format off: the public section is laid out by hand
@@ -980,6 +980,150 @@ typedef struct nt_apply_desc {
 NT_API nt_tensor *nt_apply(nt_layer *net, nt_tensor *x, const nt_apply_desc *desc);
 NT_API nt_params nt_parameters(const nt_layer *net); // in the order of the layers; lives with the layer
 NT_API nt_params nt_layer_state(const nt_layer *net); // running statistics, for example: variables that are not trained; count 0: none
+
+// >>predictions
+// ---------------------------------------------------------------------------------------------------------------------
+// What infinitely wide (or linearized) networks say after training, from kernel matrices alone, wherever those come from. Arrays are the
+// host's, row-major, of one dtype (f32 or f64); the arithmetic is f64. In their names d stands for the n training examples and t for the k
+// test examples: ntk_td is (k, n). The loss is sum (f - y)^2 / (2 N) with N = n times outputs; time counts steps of size learning_rate, so
+// training is df/dtime = -(learning_rate / N) ntk_dd (f - y). Work memory comes from the tape's low end and returns with the call.
+//
+//     nt_factor_desc kernel = { .dtype = NT_F64, .n = 1437, .kernel = ntk_dd, .ridge = 1e-6 };
+//     nt_factor *ntk = nt_factor_make(t, &kernel);                                                // NULL: nt_error(t) says which ridge would do
+//     nt_predict_mse_desc trained = { .outputs = 10, .y = labels, .test = 360, .kernel_td = ntk_td, .f_test = logits };
+//     nt_predict_mse(ntk, &trained);                                                              // after training for ever
+//     nt_factor_free(ntk);
+//
+// Bad numbers are NT_ERROR_DATA: a NaN or an infinity in a kernel; a kernel that is not symmetric, or not positive definite where it must be:
+// the message names the pivot, and the ridge that does (it has been tried).
+// ---------------------------------------------------------------------------------------------------------------------
+// Where a matrix is computed as it is needed, and never exists whole: writes rows first .. first + count - 1. 0: stop, and the call
+// is NT_CANCELLED. Called on the calling thread.
+typedef struct nt_rows { int (*rows)(void *user, int64_t first, int64_t count, void *out); void *user; } nt_rows;
+
+// A symmetric kernel with its ridge, factored once for any number of right-hand sides and times.
+typedef enum nt_solver {
+    NT_SOLVER_AUTO,         // Cholesky, or conjugate gradients if n * n doubles are more than .budget
+    NT_CHOLESKY,            // time INFINITY only
+    NT_EIGEN,               // eigenvalues and vectors: any time, 15 times the work
+    NT_CONJUGATE_GRADIENTS  // time INFINITY only; reads the kernel in every iteration and holds none of it
+} nt_solver;
+typedef struct nt_factor_desc {
+    nt_dtype dtype;         // of the kernel, and of all arrays of calls that take the factor
+    int64_t n;
+    const void *kernel;     // (n, n); with conjugate gradients it must stay as long as the factor
+    nt_rows rows;           // or its rows
+    double ridge;           // added to the diagonal: this times its mean (trace / n), and
+    double ridge_absolute;  // this as it is
+    nt_solver solver;
+    size_t budget;          // bytes that the factor may hold; 0: what the tape has
+    double tolerance;       // of conjugate gradients: |kernel x - b| <= tolerance |b| for each right-hand side; 0: 1e-8
+    int max_iterations;     // of conjugate gradients; 0: 10 n. Not reached by then: NT_ERROR_DATA, with the residual
+    int rank;               // of its preconditioner, a partial Cholesky factorisation of this many columns; 0: the diagonal
+} nt_factor_desc;
+typedef struct nt_factor nt_factor;
+// NULL on failure. Lives at the tape's top end until nt_factor_free, or a rewind to an older mark.
+NT_API nt_factor *nt_factor_make(nt_tape *t, const nt_factor_desc *desc);
+NT_API void nt_factor_free(nt_factor *factor); // NULL is allowed
+typedef struct nt_factor_info {
+    nt_solver solver;       // the one that was taken
+    double ridge;           // what was added to the diagonal
+    double smallest, largest; // eigenvalues with the ridge; of NT_CHOLESKY pivots; of NT_CONJUGATE_GRADIENTS diagonal elements
+    double log_det;         // NaN with conjugate gradients
+    int64_t clamped;        // eigenvalues that were negative and count as 0
+    double most_negative;   // the most negative of them, or 0
+    int64_t iterations;     // conjugate gradients: of the last solve
+    double residual;        // and its largest |kernel x - b| / |b|
+    size_t bytes;           // that the factor holds
+} nt_factor_info;
+NT_API nt_factor_info nt_factor_info_of(const nt_factor *factor);
+// x = (kernel + ridge)^-1 b; both (n, m), and may be the same array.
+NT_API nt_status nt_factor_solve(nt_factor *factor, const void *b, int64_t m, void *x);
+// log p(y) = -(y^T K^-1 y + log det K + n log 2 pi) / 2 of the columns of y (n, outputs) under N(0, K), K with its ridge, added up.
+NT_API nt_status nt_log_marginal_likelihood(nt_factor *nngp_dd, const void *y, int64_t outputs, double *result);
+
+// Gradient descent on the mean squared error with a constant kernel, in closed form. At INFINITY f_train is y, ridge or not.
+typedef struct nt_predict_mse_desc {
+    int64_t outputs;             // numbers for each example
+    const void *y;               // (n, outputs)
+    const void *f0_train;        // what the network said before: (n, outputs); NULL: zeros
+    int64_t test;                // k
+    const void *f0_test;         // (k, outputs); NULL: zeros
+    const void *kernel_td;       // (k, n), of the same kernel as the factor; without ridge
+    nt_rows rows_td;             // or its rows
+    double learning_rate;        // 0: 1
+    double momentum;             // heavy ball in the limit of small steps; 0: plain descent, NT_ZERO: momentum 0 (a second-order equation too)
+    int times;                   // 0: one time, INFINITY
+    const double *time;          // >= 0, in any order
+    void *f_train, *f_test;      // results (times, n, outputs), (times, k, outputs); NULL: not wanted
+} nt_predict_mse_desc;
+NT_API nt_status nt_predict_mse(nt_factor *ntk_dd, const nt_predict_mse_desc *desc);
+
+// Infinite ensembles and Gaussian processes: mean and covariance of outputs (the covariance is the same for each). At time INFINITY, the
+// default, NNGP is GP inference with noise of variance ridge, NTK the limit of training all layers of all networks. Earlier times: networks
+// drawn with mean 0 and covariance nngp, trained as for nt_predict_mse, the last layer (NNGP) or all (NTK).
+typedef enum nt_gp {
+    NT_GP_NNGP,                  // factor of nngp_dd; nngp_td, nngp_tt
+    NT_GP_NTK,                   // factor of ntk_dd; ntk_td, and for covariances nngp_dd, nngp_td, nngp_tt
+    NT_GP_NTKGP                  // the NTK as covariance function, INFINITY only: factor of ntk_dd; ntk_td, ntk_tt
+} nt_gp;
+typedef struct nt_predict_gp_desc {
+    nt_gp gp;
+    int64_t outputs;
+    const void *y;               // (n, outputs)
+    int64_t test;                // k
+    const void *nngp_dd, *nngp_td, *nngp_tt; // without ridge
+    const void *ntk_td, *ntk_tt;
+    const void *prior_variance;  // (k): the diagonal of nngp_tt (NTKGP: of ntk_tt), where that matrix is not given and only .variance is wanted
+    double learning_rate, momentum;          // as for nt_predict_mse
+    int times;
+    const double *time;
+    void *mean, *covariance, *variance;      // results of the test examples (times, k, outputs), (times, k, k), (times, k); NULL: not wanted
+    void *mean_train, *covariance_train;     // of the training examples (times, n, outputs), (times, n, n); at INFINITY y and 0
+} nt_predict_gp_desc;
+NT_API nt_status nt_predict_gp(nt_factor *factor, const nt_predict_gp_desc *desc);
+
+// Gradient descent on any loss with a constant kernel: df/dtime = -learning_rate ntk_dd dloss/df, integrated by Dormand and Prince's method of
+// order 5. With momentum m: d2f/ds2 = (m - 1) / sqrt(learning_rate) df/ds - ntk_dd dloss/df, s = sqrt(learning_rate) time.
+typedef enum nt_flow_loss {
+    NT_FLOW_MSE,                 // sum (f - y)^2 / (2 N)
+    NT_FLOW_CROSS_ENTROPY,       // the mean over examples of -sum y log softmax(f)
+    NT_FLOW_LOGISTIC             // the mean over numbers of log(1 + exp(-y f)), y of -1 and 1
+} nt_flow_loss;
+// g = dloss/df for all of f and y, (n, outputs) each.
+typedef struct nt_loss_gradient { void (*gradient)(void *user, const double *f, const double *y, int64_t n, int64_t outputs, double *g); void *user; } nt_loss_gradient;
+// Where training has come to: f = f0 + ntk sum. All zero but the arrays at first; with it a later call goes on, with the same f0.
+typedef struct nt_flow_state {
+    double time, step;           // step: of the integration, in units of time; 0: it is found
+    double *sum, *velocity;      // the host's, (n, outputs) each, zeros at first; velocity only with momentum
+    int64_t evaluations;         // of the loss's gradient so far
+} nt_flow_state;
+typedef struct nt_predict_flow_desc {
+    nt_dtype dtype;
+    int64_t n, outputs;
+    const void *ntk_dd;          // (n, n)
+    nt_rows rows_dd;             // or its rows, read for each evaluation
+    const void *y, *f0_train;    // (n, outputs); f0 NULL: zeros
+    int64_t test;                // k
+    const void *ntk_td;          // (k, n)
+    nt_rows rows_td;             // or its rows
+    const void *f0_test;         // (k, outputs); NULL: zeros
+    nt_flow_loss loss;
+    nt_loss_gradient custom;     // in place of .loss
+    double learning_rate, momentum; // as for nt_predict_mse
+    int times;                   // one at least
+    const double *time;          // finite, ascending
+    double tolerance;            // of one step, relative and absolute; 0: 1e-9
+    int64_t max_steps;           // of this call; 0: a million. The rest of the results stays as it was then, and the call is NT_AGAIN
+    nt_cancel cancel;
+    nt_flow_state *state;        // NULL: from time 0
+    void *f_train, *f_test;      // results (times, n, outputs), (times, k, outputs); NULL: not wanted
+} nt_predict_flow_desc;
+NT_API nt_status nt_predict_flow(nt_tape *t, const nt_predict_flow_desc *desc);
+
+// The learning rate below which gradient descent on the mean squared error converges: 2 (1 + momentum) entries / largest eigenvalue, with
+// `entries` those of y (0: n). NaN on failure.
+NT_API double nt_max_learning_rate(nt_tape *t, nt_dtype dtype, int64_t n, const void *ntk_dd, int64_t entries, double momentum);
 
 // >>optimizers
 // ---------------------------------------------------------------------------------------------------------------------
@@ -21637,6 +21781,32 @@ static void nti_layer_rewound(void *layer, uint64_t serial) { // parameters newe
     for (int j = 0; j < l->slots; j++) l->param[j] = NULL;
     for (int k = 0; k < l->steps; k++) l->path[k] = NULL;
 }
+// >>predictions
+// ---------------------------------------------------------------------------------------------------------------------
+// Closed forms from kernel matrices of the host: factors, what is solved with them, and an integrator for losses without a closed form.
+// ---------------------------------------------------------------------------------------------------------------------
+struct nt_factor { nt_tape *tape; };
+static nt_status nti_not_yet(nt_tape *t, const char *name) { return nti_fail(t, NT_ERROR_STATE, "%s: not yet implemented", name); }
+NT_API nt_factor *nt_factor_make(nt_tape *t, const nt_factor_desc *desc) { (void)desc, nti_not_yet(t, "nt_factor_make"); return NULL; }
+NT_API void nt_factor_free(nt_factor *factor) { (void)factor; }
+NT_API nt_factor_info nt_factor_info_of(const nt_factor *factor) {
+    nt_factor_info info;
+    (void)factor, memset(&info, 0, sizeof info);
+    return info;
+}
+NT_API nt_status nt_factor_solve(nt_factor *f, const void *b, int64_t m, void *x) { (void)b, (void)m, (void)x; return nti_not_yet(f->tape, "nt_factor_solve"); }
+NT_API nt_status nt_log_marginal_likelihood(nt_factor *f, const void *y, int64_t outputs, double *result) {
+    (void)y, (void)outputs, (void)result;
+    return nti_not_yet(f->tape, "nt_log_marginal_likelihood");
+}
+NT_API nt_status nt_predict_mse(nt_factor *f, const nt_predict_mse_desc *desc) { (void)desc; return nti_not_yet(f->tape, "nt_predict_mse"); }
+NT_API nt_status nt_predict_gp(nt_factor *f, const nt_predict_gp_desc *desc) { (void)desc; return nti_not_yet(f->tape, "nt_predict_gp"); }
+NT_API nt_status nt_predict_flow(nt_tape *t, const nt_predict_flow_desc *desc) { (void)desc; return nti_not_yet(t, "nt_predict_flow"); }
+NT_API double nt_max_learning_rate(nt_tape *t, nt_dtype dtype, int64_t n, const void *ntk_dd, int64_t entries, double momentum) {
+    (void)dtype, (void)n, (void)ntk_dd, (void)entries, (void)momentum, nti_not_yet(t, "nt_max_learning_rate");
+    return NAN;
+}
+
 // >>optimizers
 // ---------------------------------------------------------------------------------------------------------------------
 // An optimizer describes; its state (moments, accumulators, counters) is made by the first step that needs it and shared
