@@ -418,7 +418,8 @@ typedef enum nt_padding {
     NT_SAME,            // output ceil(n / stride); the odd element goes at the end
     NT_VALID,
     NT_EXPLICIT,        // .pad[axis][0] before and .pad[axis][1] after; may be negative in convolutions
-    NT_CIRCULAR         // the image goes on around its ends: wrapped by what SAME pads with stride 1 (a convolution) or the stride (pooling)
+    NT_CIRCULAR,        // the image goes on around its ends: wrapped by what SAME pads with stride 1 (a convolution) or the stride (pooling)
+    NT_CIRCULAR_SAME    // wrapped by what SAME pads, with the stride (neural-tangents' CIRCULAR)
 } nt_padding;
 
 // Zero fields: stride (convolution 1, pooling the window), dilation 1, groups 1. Entries are one for each spatial axis.
@@ -453,6 +454,8 @@ NT_API nt_tensor *nt_upsample(nt_tensor *x, int64_t factor); // each element of 
 typedef enum nt_resize_method { NT_NEAREST, NT_BILINEAR } nt_resize_method;
 // As jax.image.resize: to a shape of the same rank, centres of pixels on centres; bilinear in all axes that change, smoothed where they shrink.
 NT_API nt_tensor *nt_resize(nt_tensor *x, nt_shape shape, nt_resize_method method);
+typedef struct nt_resize_desc { nt_resize_method method; int no_antialias; } nt_resize_desc; // no_antialias: not smoothed where it shrinks
+NT_API nt_tensor *nt_resize_with(nt_tensor *x, nt_shape shape, const nt_resize_desc *desc); // desc NULL: nearest
 
 // Reductions: over all axes, or over the given ones (keep: reduced axes stay with size 1). f32 and f64; sum, prod, max, min,
 // argmax and argmin also i32 and u32 (sums wrap); any and all take bool. Empty: 0, 1, -inf, +inf, false, true.
@@ -869,9 +872,30 @@ NT_API size_t nt_report_json(const nt_program *program, char *buffer, size_t siz
 // all defaults, which are flax's.
 // ---------------------------------------------------------------------------------------------------------------------
 typedef enum nt_bias { NT_BIAS_ON, NT_BIAS_OFF } nt_bias;
-typedef struct nt_dense_desc { nt_bias bias; nt_init_desc kernel_init, bias_init; nt_dtype dtype; } nt_dense_desc; // lecun normal, zeros, f32
-typedef struct nt_conv_layer_desc { nt_conv_desc conv; nt_bias bias; nt_init_desc kernel_init, bias_init; nt_dtype dtype; } nt_conv_layer_desc;
-typedef struct nt_layer_norm_desc { double eps; int no_scale, no_bias; nt_dtype dtype; } nt_layer_norm_desc; // eps 0: 1e-6
+// How the numbers of infinitely wide networks (W_std, b_std) get into a finite one; fan_in: input channels times the window's size.
+// STANDARD: the kernel is normal with standard deviation W_std / sqrt(fan_in / s[0]), the bias with b_std; y = x kernel / sqrt(s[0]) + bias.
+// NTK: both are normal with 1; y = W_std / sqrt(fan_in) x kernel + b_std bias. s (0: 1) is STANDARD's: the layer has s[1] times as many
+// features as it says, and s[0] is s[1] of the layer before. W_std, b_std 0: flax's initializers or those given, which is W_std 1, b_std 0 (NT_ZERO: zero).
+typedef enum nt_parameterization { NT_PARAM_STANDARD, NT_PARAM_NTK } nt_parameterization;
+typedef struct nt_dense_desc { // lecun normal, zeros, f32
+    nt_bias bias;
+    nt_init_desc kernel_init, bias_init;
+    nt_dtype dtype;
+    nt_parameterization parameterization;
+    double W_std, b_std;
+    double s[2];
+} nt_dense_desc;
+typedef struct nt_conv_layer_desc {
+    nt_conv_desc conv;
+    nt_bias bias;
+    nt_init_desc kernel_init, bias_init;
+    nt_dtype dtype;
+    nt_parameterization parameterization;
+    double W_std, b_std;
+    double s[2];
+} nt_conv_layer_desc;
+// eps 0: 1e-6. axes of nt_layer_norm_layer: what is normalized over, the channels among them; count 0: the last one. scale and bias are per channel.
+typedef struct nt_layer_norm_desc { double eps; int no_scale, no_bias; nt_dtype dtype; nt_axes axes; } nt_layer_norm_desc;
 typedef struct nt_attention_layer_desc { // lecun normal, zeros, f32
     int features;          // of q, k and v for all heads together; 0: as wide as the input
     int out_features;      // 0: as wide as the input
@@ -899,12 +923,17 @@ typedef struct nt_cell_desc {
 NT_API nt_layer *nt_dense_layer(nt_tape *t, int features, const nt_dense_desc *desc);
 NT_API nt_layer *nt_conv_layer(nt_tape *t, int features, nt_shape window, const nt_conv_layer_desc *desc);
 NT_API nt_layer *nt_conv_transpose_layer(nt_tape *t, int features, nt_shape window, const nt_conv_layer_desc *desc); // flax's ConvTranspose
+// Each place of the output has a kernel and a bias of its own, flax's ConvLocal: (places, C taps, features), channels first. No groups.
+NT_API nt_layer *nt_conv_local_layer(nt_tape *t, int features, nt_shape window, const nt_conv_layer_desc *desc);
 NT_API nt_layer *nt_max_pool_layer(nt_tape *t, nt_shape window);
 NT_API nt_layer *nt_avg_pool_layer(nt_tape *t, nt_shape window);
 NT_API nt_layer *nt_max_pool_layer_with(nt_tape *t, nt_shape window, const nt_pool_desc *desc);
 NT_API nt_layer *nt_avg_pool_layer_with(nt_tape *t, nt_shape window, const nt_pool_desc *desc);
+NT_API nt_layer *nt_sum_pool_layer(nt_tape *t, nt_shape window);
+NT_API nt_layer *nt_sum_pool_layer_with(nt_tape *t, nt_shape window, const nt_pool_desc *desc);
 NT_API nt_layer *nt_upsample_layer(nt_tape *t, nt_shape factor); // NT_WINDOW(2, 2): each pixel four times
 NT_API nt_layer *nt_global_avg_pool_layer(nt_tape *t);      // (N, spatial axes, C) to (N, C)
+NT_API nt_layer *nt_global_sum_pool_layer(nt_tape *t);
 NT_API nt_layer *nt_relu_layer(nt_tape *t);
 NT_API nt_layer *nt_tanh_layer(nt_tape *t);
 NT_API nt_layer *nt_sigmoid_layer(nt_tape *t);
@@ -914,6 +943,31 @@ NT_API nt_layer *nt_gelu_layer(nt_tape *t);                 // exact
 NT_API nt_layer *nt_gelu_tanh_layer(nt_tape *t);
 NT_API nt_layer *nt_elu_layer(nt_tape *t, double alpha);
 NT_API nt_layer *nt_leaky_relu_layer(nt_tape *t, double slope);
+NT_API nt_layer *nt_abrelu_layer(nt_tape *t, double a, double b); // a min(x, 0) + b max(x, 0)
+NT_API nt_layer *nt_abs_layer(nt_tape *t);
+NT_API nt_layer *nt_sign_layer(nt_tape *t);
+NT_API nt_layer *nt_erf_layer(nt_tape *t, double a, double b, double c); // a erf(b x) + c
+NT_API nt_layer *nt_sigmoid_like_layer(nt_tape *t);                      // an erf that is close to the sigmoid on [-5, 5]
+NT_API nt_layer *nt_sin_layer(nt_tape *t, double a, double b, double c); // a sin(b x + c)
+NT_API nt_layer *nt_cos_layer(nt_tape *t, double a, double b, double c);
+NT_API nt_layer *nt_rbf_layer(nt_tape *t, double gamma);                 // sqrt(2) sin(sqrt(2 gamma) x + pi / 4): its kernel is exp(-gamma E(u - v)^2)
+NT_API nt_layer *nt_exp_layer(nt_tape *t, double a, double b);           // a exp(b x)
+NT_API nt_layer *nt_gaussian_layer(nt_tape *t, double a, double b);      // a exp(b x^2)
+NT_API nt_layer *nt_gabor_layer(nt_tape *t);                             // exp(-x^2) sin(x)
+NT_API nt_layer *nt_monomial_layer(nt_tape *t, int degree);              // x^degree, degree >= 0
+NT_API nt_layer *nt_rectified_monomial_layer(nt_tape *t, int degree);    // the same where x >= 0, else 0
+NT_API nt_layer *nt_polynomial_layer(nt_tape *t, int count, const double *coefficients); // sum of coefficients[k] x^k; they are copied
+NT_API nt_layer *nt_hermite_layer(nt_tape *t, int degree);               // He_degree(x) / sqrt(degree!); its kernel assumes inputs of variance 1
+// A kernel without a finite network (nt_apply says so): sqrt(q1 q2) exp(gamma (rho + shift)); clip: rho is kept in [-1, 1].
+NT_API nt_layer *nt_exp_normalized_layer(nt_tape *t, double gamma, double shift, int clip);
+// Any function of one number: `function` records it for the finite network (NULL: there is none), f computes it for the infinite one, which
+// integrates numerically (NULL: there is none).
+typedef struct nt_elementwise_desc {
+    nt_tensor *(*function)(void *user, nt_tensor *x);
+    double (*f)(void *user, double x);
+    void *user;
+} nt_elementwise_desc;
+NT_API nt_layer *nt_elementwise_layer(nt_tape *t, const nt_elementwise_desc *desc);
 NT_API nt_layer *nt_activation_layer(nt_tape *t, nt_tensor *(*function)(nt_tensor *x)); // nt_activation_layer(t, nt_mish): any function of one value
 typedef struct nt_function { nt_tensor *(*function)(void *user, nt_tensor *x); void *user; } nt_function;
 NT_API nt_layer *nt_function_layer(nt_tape *t, nt_function f); // whatever your function records of x; it is called by nt_init and nt_apply
@@ -929,6 +983,48 @@ NT_API nt_layer *nt_batch_norm_layer(nt_tape *t, const nt_batch_norm_desc *desc)
 NT_API nt_layer *nt_dropout_layer(nt_tape *t, double rate); // only with .train
 // Attention of x (batch, time, dim) to itself, flax's MultiHeadDotProductAttention: query, key, value (dim, heads, dim / heads), out.
 NT_API nt_layer *nt_attention_layer(nt_tape *t, int heads, const nt_attention_layer_desc *desc);
+// Linear maps without parameters: x times a number; y[k] = sum over h of matrix[k][h] x[h] along a spatial axis of (N, spatial axes, C), matrix
+// (rows, columns), row-major, copied; nt_resize of the spatial axes to these sizes.
+NT_API nt_layer *nt_scale_layer(nt_tape *t, double factor);
+NT_API nt_layer *nt_linear_map_layer(nt_tape *t, int axis, int64_t rows, int64_t columns, const double *matrix);
+NT_API nt_layer *nt_image_resize_layer(nt_tape *t, nt_shape shape, const nt_resize_desc *desc);
+// One axis of an input as NumPy indexes it.
+typedef enum nt_range_kind {
+    NT_RANGE_ALL,   // :
+    NT_RANGE_SLICE, // start:stop:step; NT_OPEN: not given, step 0: 1
+    NT_RANGE_AT     // the element `start`, whose axis is dropped; negative: from the end
+} nt_range_kind;
+#define NT_OPEN INT64_MIN
+typedef struct nt_range { nt_range_kind kind; int64_t start, stop, step; } nt_range;
+NT_API nt_layer *nt_index_layer(nt_tape *t, int count, const nt_range *ranges); // of the first `count` axes, the batch first; copied. The channels stay whole
+// Sums over the edges of a graph, one for each example, whose nodes are the positions of x (row-major): y[j] = sum over i of A[i][j] x[i].
+// The edges come with nt_apply_desc.pattern: A, a floating tensor (N, V, V), or, with .sparse, pairs i, j, i32 (N, E, 2), of weight 1, a
+// negative number in one of them: no edge; repeated ones add up.
+typedef struct nt_aggregate_desc { int sparse; } nt_aggregate_desc;
+NT_API nt_layer *nt_aggregate_layer(nt_tape *t, const nt_aggregate_desc *desc);
+// Attention of all positions of (N, spatial axes, C) to each other, as infinitely wide networks have it (NTK parameters; the bias is b_std
+// times a normal number for each channel). Scores are q k / (C key), with keys as queries, or with sqrt_scaling q k / (C sqrt(key)).
+typedef enum nt_attention_mechanism { NT_ATTEND_SOFTMAX, NT_ATTEND_IDENTITY, NT_ATTEND_ABS, NT_ATTEND_RELU } nt_attention_mechanism;
+typedef enum nt_position { NT_POSITION_NONE, NT_POSITION_SUM, NT_POSITION_CONCAT } nt_position;
+typedef enum nt_position_decay { NT_POSITION_ONE_HOT, NT_POSITION_EXP, NT_POSITION_INV } nt_position_decay;
+typedef struct nt_global_attention_desc {
+    int features, key, value, heads;              // of the result; of each head; 1 or more
+    int sqrt_scaling;
+    nt_attention_mechanism mechanism;
+    double key_std, value_std, query_std, out_std; // W_std of each; 0: 1
+    nt_bias bias;
+    double b_std;
+    // Embeddings of positions with a covariance of 1 on the diagonal; d: sum over the axes of |i - j|^p. ONE_HOT: else 0; EXP: exp(-alpha d);
+    // INV: 1 / (1 + alpha d). Queries and keys see them, values with position_values.
+    nt_position position;
+    nt_position_decay decay;
+    double alpha, p;                              // 0: 1; 0: 2
+    int position_channels;                        // CONCAT: how many; 0: as many as x has
+    double position_std;                          // 0: 1
+    int position_values;
+    nt_dtype dtype;
+} nt_global_attention_desc;
+NT_API nt_layer *nt_global_self_attention_layer(nt_tape *t, const nt_global_attention_desc *desc);
 NT_API nt_layer *nt_tokens_layer(nt_tape *t);               // (N, spatial axes, C) to (N, tokens, C)
 NT_API nt_layer *nt_token_layer(nt_tape *t, int64_t index); // (N, tokens, C) to (N, C): one token; negative: from the end
 NT_API nt_layer *nt_class_token_layer(nt_tape *t, nt_dtype dtype); // a trained token "cls" (1, 1, C), zeros at first, in front of the others
@@ -975,6 +1071,7 @@ typedef struct nt_apply_desc {
     nt_key_value key;     // in nt_compile_step every micro-batch gets its own: fold_in(fold_in(key, update), micro-batch)
     nt_params params;     // these instead of the layer's own (same order and shapes as nt_parameters); count 0: its own
     nt_dtype compute;     // x and all parameters are cast to it, and so is the result: NT_BF16 or NT_F16 for mixed precision. NT_F32: no casts
+    nt_tensor *pattern;   // edges of graphs: see nt_aggregate_layer
 } nt_apply_desc;
 // Records the network. desc NULL: evaluation.
 NT_API nt_tensor *nt_apply(nt_layer *net, nt_tensor *x, const nt_apply_desc *desc);
@@ -10851,6 +10948,8 @@ static void nti_same_padding(int64_t n, int64_t window, int64_t stride, int64_t 
     *low = total / 2, *high = total - total / 2;
 }
 
+static int nti_is_circular(nt_padding padding) { return padding == NT_CIRCULAR || padding == NT_CIRCULAR_SAME; }
+
 static nt_tensor *nti_wrap(nt_tensor *x, int axis, int64_t start, int64_t count);
 
 // The attributes of a convolution of x by a kernel of these spatial sizes; 0 after recording an error.
@@ -10860,7 +10959,7 @@ static int nti_conv_attributes(nt_tape *t, const char *name, int d, const int64_
     memset(&c, 0, sizeof c);
     if (desc) c = *desc;
     i[0] = 0, i[1] = d, i[2] = c.groups ? c.groups : 1;
-    int bad = c.groups < 0 || (unsigned)c.padding > NT_CIRCULAR;
+    int bad = c.groups < 0 || (unsigned)c.padding > NT_CIRCULAR_SAME;
     for (int k = 0; k < d; k++) {
         int64_t *a = i + NTI_CONV_HEAD + k * NTI_CONV_AXIS;
         a[0] = c.stride[k] ? c.stride[k] : 1, a[1] = c.dilation[k] ? c.dilation[k] : 1, a[3] = a[4] = 0;
@@ -10884,8 +10983,11 @@ static int nti_conv_attributes(nt_tape *t, const char *name, int d, const int64_
 static nt_tensor *nti_conv_wrap(nt_tensor *x, const int64_t *window, const nt_conv_desc *desc, nt_conv_desc *valid) {
     *valid = *desc, valid->padding = NT_VALID;
     for (int k = 0, d = x->rank - 2; x && k < d; k++) {
-        int64_t reach = window[k] > INT_MAX || desc->dilation[k] < 0 ? 0 : (window[k] - 1) * (desc->dilation[k] ? desc->dilation[k] : 1);
-        if (reach > 0) x = nti_wrap(x, k + 1, -(reach / 2), x->shape[k + 1] + reach);
+        if (window[k] < 1 || window[k] > INT_MAX || desc->dilation[k] < 0 || desc->stride[k] < 0) continue;
+        int64_t n = x->shape[k + 1], dilation = desc->dilation[k] ? desc->dilation[k] : 1, low, high;
+        int64_t stride = desc->padding == NT_CIRCULAR || !desc->stride[k] ? 1 : desc->stride[k];
+        nti_same_padding(n, window[k], stride, dilation, &low, &high);
+        if (low + high > 0) x = nti_wrap(x, k + 1, -low, n + low + high);
     }
     return x;
 }
@@ -10954,7 +11056,7 @@ NT_API nt_tensor *nt_conv(nt_tensor *x, nt_tensor *kernel, const nt_conv_desc *d
     nt_tensor *in[2];
     nt_conv_desc valid;
     if (!nti_conv_rank(x, kernel, NTI_OP_CONV)) return NULL;
-    if (desc && desc->padding == NT_CIRCULAR) x = nti_conv_wrap(x, kernel->shape, desc, &valid), desc = &valid;
+    if (desc && nti_is_circular(desc->padding)) x = nti_conv_wrap(x, kernel->shape, desc, &valid), desc = &valid;
     if (!x) return NULL;
     int d = x->rank - 2;
     in[0] = x, in[1] = kernel;
@@ -10998,7 +11100,7 @@ static nt_tensor *nti_conv_back(int op, const char *name, nt_tensor *a, nt_tenso
         return NULL;
     }
     int filter = op == NTI_OP_CONV_FILTER;
-    if (desc && desc->padding == NT_CIRCULAR) return nti_conv_back_wrapped(op, name, a, b, shape, desc);
+    if (desc && nti_is_circular(desc->padding)) return nti_conv_back_wrapped(op, name, a, b, shape, desc);
     if (!nti_conv_attributes(a->tape, name, a->rank - 2, filter ? a->shape + 1 : shape.size + 1, filter ? shape.size : b->shape, desc, i))
         return NULL;
     return nti_record_conv_back(op, a, b, i, shape.size);
@@ -11019,7 +11121,7 @@ static nt_tensor *nti_conv_transpose_axis(nt_tensor *x, int axis, nt_padding pad
     if (padding == NT_EXPLICIT) return x;
     pad[0] = padding == NT_VALID || s > k - 1 ? k - 1 : (all + 1) / 2;
     pad[1] = all + (padding == NT_VALID ? over : 0) - pad[0];
-    if (padding != NT_CIRCULAR || !n) return x;
+    if (!nti_is_circular(padding) || !n) return x;
     int64_t reach = k - 1 - over / 2, before = (reach + s - 1) / s, after = (over / 2 + s - 1) / s; // of VALID, folded from over / 2 on
     pad[0] = reach - before * s, pad[1] = n * s - 1 + over / 2 - (n - 1 + after) * s;
     return before || after ? nti_wrap(x, axis, -before, n + before + after) : x;
@@ -11030,7 +11132,7 @@ NT_API nt_tensor *nt_conv_transpose(nt_tensor *x, nt_tensor *kernel, const nt_co
     memset(&c, 0, sizeof c);
     if (desc) c = *desc;
     if (!nti_conv_rank(x, kernel, NTI_OP_CONV)) return NULL;
-    int d = x->rank - 2, bad = (unsigned)c.padding > NT_CIRCULAR;
+    int d = x->rank - 2, bad = (unsigned)c.padding > NT_CIRCULAR_SAME;
     for (int k = 0; k < d; k++) bad |= c.stride[k] < 0 || c.dilation[k] < 0 || c.lhs_dilation[k] || kernel->shape[k] < 1;
     for (int k = 0; k < d && !bad && x; k++) {
         int64_t s = c.stride[k] ? c.stride[k] : 1, dilation = c.dilation[k] ? c.dilation[k] : 1, pad[2];
@@ -11101,7 +11203,7 @@ static nt_tensor *nti_pool(int op, nt_tensor *x, nt_shape window, const nt_pool_
     memset(&c, 0, sizeof c);
     if (desc) c = *desc;
     if (!nti_alive(x)) return NULL;
-    int d = x->rank - 2, bad = d < 1 || d > 3 || window.rank != d || (unsigned)c.padding > NT_CIRCULAR;
+    int d = x->rank - 2, bad = d < 1 || d > 3 || window.rank != d || (unsigned)c.padding > NT_CIRCULAR_SAME;
     i[0] = op == NTI_OP_MAX_POOL ? 0 : 1, i[1] = d;
     for (int k = 0; k < d && !bad; k++) {
         int64_t *a = i + NTI_POOL_HEAD + k * NTI_CONV_AXIS;
@@ -11113,7 +11215,7 @@ static nt_tensor *nti_pool(int op, nt_tensor *x, nt_shape window, const nt_pool_
     if (bad)
         return nti_wrong_call(x->tape, op, &x, 1, NT_ERROR_SHAPE,
                               "takes (N, spatial axes, C) and a window %S of as many positive sizes; padding is not negative", &window, 0);
-    for (int k = 0; k < d && c.padding == NT_CIRCULAR && x; k++) { // a copy of x, wrapped
+    for (int k = 0; k < d && nti_is_circular(c.padding) && x; k++) { // a copy of x, wrapped
         int64_t *a = i + NTI_POOL_HEAD + k * NTI_CONV_AXIS;
         if (a[3] + a[4]) x = nti_wrap(x, k + 1, -a[3], x->shape[k + 1] + a[3] + a[4]);
         a[3] = a[4] = 0;
@@ -11144,7 +11246,7 @@ NT_API nt_tensor *nt_avg_pool(nt_tensor *x, nt_shape window, const nt_pool_desc 
     nt_tensor *sum = nt_sum_pool(x, window, desc);
     double area = 1;
     if (!sum) return NULL;
-    if (desc && desc->exclude_pad && desc->padding != NT_CIRCULAR) { // the number of real elements of each window is a sum pool of ones
+    if (desc && desc->exclude_pad && !nti_is_circular(desc->padding)) { // the number of real elements of each window is a sum pool of ones
         nt_shape shape = nt_shape_of(x);
         shape.size[0] = shape.size[shape.rank - 1] = 1;
         return nt_div(sum, nt_sum_pool(nt_full(x->tape, x->dtype, shape, 1), window, desc));
@@ -12017,9 +12119,9 @@ NT_API nt_tensor *nt_upsample(nt_tensor *x, int64_t factor) {
     return nt_reshape(nt_broadcast(nt_reshape(x, split), wide), shape);
 }
 
-// Column j of the (n, m) matrix of weights: a triangle around the place of output j, as wide as the step where the axis shrinks.
-static void nti_resize_column(nt_dtype dtype, void *weights, int64_t n, int64_t m, int64_t j) {
-    double step = (double)n / (double)m, at = ((double)j + 0.5) * step - 0.5, reach = step > 1 ? step : 1, sum = 0;
+// Column j of the (n, m) matrix of weights: a triangle around the place of output j, as wide as the step where the axis shrinks (smooth).
+static void nti_resize_column(nt_dtype dtype, void *weights, int64_t n, int64_t m, int64_t j, int smooth) {
+    double step = (double)n / (double)m, at = ((double)j + 0.5) * step - 0.5, reach = smooth && step > 1 ? step : 1, sum = 0;
     for (int pass = 0; pass < 2; pass++)
         for (int64_t k = 0; k < n; k++) {
             double w = 1 - fabs(at - (double)k) / reach;
@@ -12030,7 +12132,8 @@ static void nti_resize_column(nt_dtype dtype, void *weights, int64_t n, int64_t 
         }
 }
 
-static nt_tensor *nti_resize_axis(nt_tensor *x, int axis, int64_t m, nt_resize_method method) {
+static nt_tensor *nti_resize_axis(nt_tensor *x, int axis, int64_t m, const nt_resize_desc *desc) {
+    nt_resize_method method = desc->method;
     int64_t sizes[2];
     sizes[0] = x->shape[axis], sizes[1] = m;
     nt_shape shape = nt_shape_make(method == NT_NEAREST ? 1 : 2, method == NT_NEAREST ? sizes + 1 : sizes), out = nt_shape_of(x);
@@ -12040,7 +12143,7 @@ static nt_tensor *nti_resize_axis(nt_tensor *x, int axis, int64_t m, nt_resize_m
     nt_tensor *table = nti_constant_room(x->tape, dtype, &shape, &data);
     for (int64_t j = 0; table && j < m; j++)
         if (method == NT_NEAREST) ((int32_t *)data)[j] = (int32_t)floor(((double)j + 0.5) * (double)sizes[0] / (double)m);
-        else nti_resize_column(dtype, data, sizes[0], m, j);
+        else nti_resize_column(dtype, data, sizes[0], m, j, !desc->no_antialias);
     if (method == NT_NEAREST) return nti_record_gather(x, table, axis, 1);
     out.size[axis] = m;
     if (axis == x->rank - 1) return nt_matmul(x->rank == 1 ? nt_expand_dims(x, 0) : x, table);
@@ -12048,6 +12151,16 @@ static nt_tensor *nti_resize_axis(nt_tensor *x, int axis, int64_t m, nt_resize_m
 }
 
 NT_API nt_tensor *nt_resize(nt_tensor *x, nt_shape shape, nt_resize_method method) {
+    nt_resize_desc d;
+    d.method = method, d.no_antialias = 0;
+    return nt_resize_with(x, shape, &d);
+}
+
+NT_API nt_tensor *nt_resize_with(nt_tensor *x, nt_shape shape, const nt_resize_desc *desc) {
+    nt_resize_desc d;
+    memset(&d, 0, sizeof d);
+    if (desc) d = *desc;
+    nt_resize_method method = d.method;
     if (!nti_alive(x) || !nti_shape_argument(x->tape, "nt_resize", x->dtype, &shape)) return NULL;
     int bad = shape.rank != x->rank || (unsigned)method > NT_BILINEAR || (method == NT_BILINEAR && !nti_is_float(x->dtype));
     for (int k = 0; k < x->rank && !bad; k++) bad = (x->shape[k] == 0 && shape.size[k]) || x->shape[k] > INT32_MAX;
@@ -12058,7 +12171,7 @@ NT_API nt_tensor *nt_resize(nt_tensor *x, nt_shape shape, nt_resize_method metho
     nt_dtype dtype = x->dtype;
     if (method == NT_BILINEAR && dtype != NT_F64) x = nt_cast(x, NT_F32); // one rounding at the end for 16 bits
     for (int k = 0; k < shape.rank && x; k++)
-        if (x->shape[k] != shape.size[k]) x = nti_resize_axis(x, k, shape.size[k], method);
+        if (x->shape[k] != shape.size[k]) x = nti_resize_axis(x, k, shape.size[k], &d);
     return x ? nt_cast(nt_reshape(x, shape), dtype) : NULL;
 }
 
@@ -20496,6 +20609,8 @@ typedef struct nti_application { // what a leaf is given when it records itself
     nt_tensor *key;              // NULL: none
     const char *path;
     uint32_t use; // from 1: how often the layer has come
+    int init;     // only shapes count
+    nt_tensor *pattern;
 } nti_application;
 
 typedef struct nti_layer_row {
@@ -20504,6 +20619,34 @@ typedef struct nti_layer_row {
     int (*shapes)(const nt_layer *l, const nt_tensor *x, nt_shape *shape); // parameters for inputs like x; 0 after an error. NULL: none
     nt_tensor *(*apply)(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a);
 } nti_layer_row;
+
+// An activation as infinitely wide networks see it. FUNCTION: f, by quadrature.
+enum {
+    NTI_DUAL_NONE,
+    NTI_DUAL_ABRELU,             // a, b; relu is 0, 1
+    NTI_DUAL_ERF,                // a, b, c
+    NTI_DUAL_GELU,
+    NTI_DUAL_SIN,                // a, b, c; cosine is c + pi / 2
+    NTI_DUAL_RBF,                // a: gamma
+    NTI_DUAL_EXP,                // a, b
+    NTI_DUAL_GAUSSIAN,           // a, b
+    NTI_DUAL_GABOR,
+    NTI_DUAL_SIGN,
+    NTI_DUAL_MONOMIAL,           // degree
+    NTI_DUAL_RECTIFIED_MONOMIAL, // degree
+    NTI_DUAL_POLYNOMIAL,         // count, coefficients
+    NTI_DUAL_HERMITE,            // degree
+    NTI_DUAL_EXP_NORMALIZED,     // a: gamma, b: shift, degree: clip
+    NTI_DUAL_FUNCTION            // f, user
+};
+typedef struct nti_dual {
+    int kind;
+    double a, b, c;
+    int degree, count;
+    const double *coefficients;
+    double (*f)(void *user, double x);
+    void *user;
+} nti_dual;
 
 struct nt_layer {
     nt_tape *tape;
@@ -20528,6 +20671,17 @@ struct nt_layer {
     nt_pool_desc pool;
     int join, axis;              // how branches come together
     int causal;
+    // what the rules of infinite width read besides
+    nt_parameterization parameterization;
+    double W_std, b_std, s[2];   // resolved: 1, 0, {1, 1} by default. NaN: the initializer given is none that has a limit
+    nti_dual dual;               // an activation; kind NTI_DUAL_NONE: no rule
+    nt_axes axes;                // normalized over; count 0: the last
+    nt_resize_desc resize;       // of the spatial axes, to `window`
+    const double *matrix;        // (rows, columns) along `axis`; of NTI_SCALE: `number` times 1
+    int64_t rows, columns;
+    const nt_range *ranges;      // `count` of them
+    nt_aggregate_desc aggregate;
+    nt_global_attention_desc attention; // resolved: no field is 0 that means a default, but position_channels
     // the list of steps: a leaf has one, itself
     nt_layer **step;
     const char **path;           // of each step, made by nt_init
@@ -20549,13 +20703,17 @@ enum {
     NTI_DENSE,
     NTI_CONV,
     NTI_CONV_TRANSPOSE,
+    NTI_CONV_LOCAL,
     NTI_MAX_POOL,
     NTI_AVG_POOL,
+    NTI_SUM_POOL,
     NTI_GLOBAL_AVG_POOL,
+    NTI_GLOBAL_SUM_POOL,
     NTI_UPSAMPLE,
     NTI_ACTIVATION,
     NTI_ELU,
-    NTI_LEAKY_RELU,
+    NTI_CLOSED_FORM, // an activation that its dual names
+    NTI_ELEMENTWISE,
     NTI_FUNCTION,
     NTI_IDENTITY,
     NTI_FLATTEN,
@@ -20567,6 +20725,12 @@ enum {
     NTI_DROPOUT,
     NTI_EMBED,
     NTI_ATTENTION,
+    NTI_SCALE,
+    NTI_LINEAR_MAP,
+    NTI_IMAGE_RESIZE,
+    NTI_INDEX,
+    NTI_AGGREGATE,
+    NTI_GLOBAL_ATTENTION,
     NTI_TOKENS,
     NTI_TOKEN,
     NTI_CLASS_TOKEN,
@@ -20586,9 +20750,23 @@ static int nti_dense_shapes(const nt_layer *l, const nt_tensor *x, nt_shape *sha
     return 1;
 }
 
+// What the product with a kernel of this shape is multiplied by.
+static double nti_kernel_factor(const nt_layer *l, const nt_tensor *kernel, int fan_axes) {
+    if (l->parameterization == NT_PARAM_STANDARD) return 1 / sqrt(l->s[0]);
+    return l->W_std / sqrt((double)nti_count(fan_axes, kernel->shape + kernel->rank - 1 - fan_axes));
+}
+
+static nt_tensor *nti_parameterized(const nt_layer *l, nt_tensor *y, double factor, nt_tensor *bias) {
+    if (factor != 1) y = nt_scale(y, factor);
+    if (!l->use[1]) return y;
+    return nt_add(y, l->parameterization == NT_PARAM_NTK ? nt_scale(bias, l->b_std) : bias);
+}
+
 static nt_tensor *nti_dense_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
     (void)a;
-    return nt_dense(x, p[0], l->use[1] ? p[1] : NULL);
+    double factor = p[0] ? nti_kernel_factor(l, p[0], 1) : 1;
+    if (factor == 1 && l->parameterization == NT_PARAM_STANDARD) return nt_dense(x, p[0], l->use[1] ? p[1] : NULL);
+    return nti_parameterized(l, nt_dense(x, p[0], NULL), factor, p[1]);
 }
 
 static int nti_conv_shapes(const nt_layer *l, const nt_tensor *x, nt_shape *shape) {
@@ -20611,13 +20789,67 @@ static int nti_conv_shapes(const nt_layer *l, const nt_tensor *x, nt_shape *shap
 
 static nt_tensor *nti_conv_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
     (void)a;
-    nt_tensor *y = nt_conv(x, p[0], &l->conv);
-    return l->use[1] ? nt_add(y, p[1]) : y;
+    return p[0] ? nti_parameterized(l, nt_conv(x, p[0], &l->conv), nti_kernel_factor(l, p[0], p[0]->rank - 1), p[1]) : NULL;
 }
 static nt_tensor *nti_conv_transpose_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
     (void)a;
-    nt_tensor *y = nt_conv_transpose(x, p[0], &l->conv);
-    return l->use[1] ? nt_add(y, p[1]) : y;
+    return p[0] ? nti_parameterized(l, nt_conv_transpose(x, p[0], &l->conv), nti_kernel_factor(l, p[0], p[0]->rank - 1), p[1]) : NULL;
+}
+
+// (N, places of the output, C taps), channels first: each tap of each channel is an output channel of a convolution.
+static nt_tensor *nti_patches(const nt_layer *l, nt_tensor *x) {
+    int d = l->window.rank;
+    int64_t channels = x->shape[d + 1], taps = nti_count(d, l->window.size);
+    nt_conv_desc c = l->conv;
+    nt_shape shape = l->window;
+    void *data;
+    shape.rank = d + 2, shape.size[d] = 1, shape.size[d + 1] = taps > 0 && channels <= INT64_MAX / taps ? channels * taps : -1;
+    if (channels > INT_MAX || !nti_shape_argument(x->tape, "nt_conv_local_layer", x->dtype, &shape)) return NULL;
+    nt_dtype dtype = nti_compute_dtype(x->dtype);
+    nt_tensor *kernel = nti_constant_room(x->tape, dtype, &shape, &data);
+    if (!kernel) return NULL;
+    memset(data, 0, nt_bytes(kernel));
+    for (int64_t k = 0; k < taps; k++)
+        for (int64_t j = 0; j < channels; j++) {
+            int64_t at = (k * channels + j) * taps + k;
+            if (dtype == NT_F64) ((double *)data)[at] = 1;
+            else ((float *)data)[at] = 1;
+        }
+    c.groups = (int)channels;
+    return channels ? nt_conv(x, nt_cast(kernel, x->dtype), &c) : NULL;
+}
+
+static int nti_conv_local_shapes(const nt_layer *l, const nt_tensor *x, nt_shape *shape) {
+    int64_t i[NTI_CONV_MAX];
+    int d = l->window.rank;
+    nt_conv_desc c = l->conv;
+    if (!nti_conv_shapes(l, x, shape)) return 0;
+    if (nti_is_circular(c.padding)) c.padding = c.padding == NT_CIRCULAR ? NT_EXPLICIT : NT_SAME;
+    for (int k = 0; k < d && c.padding == NT_EXPLICIT && l->conv.padding != NT_EXPLICIT; k++) // wrapped by what stride 1 takes
+        c.pad[k][0] = 0, c.pad[k][1] = (int)(l->window.size[k] - 1) * (c.dilation[k] > 1 ? c.dilation[k] : 1);
+    if (!nti_conv_attributes(l->tape, "nt_conv_local_layer", d, x->shape + 1, l->window.size, &c, i)) return 0;
+    for (int k = 0; k < d; k++) {
+        const int64_t *a = i + NTI_CONV_HEAD + k * NTI_CONV_AXIS;
+        shape[0].size[k] = shape[1].size[k] = nti_window_size(x->shape[1 + k], l->window.size[k], a[0], a[1], a[2], a[3], a[4]);
+    }
+    shape[0].size[d] = nti_count(d, l->window.size) * x->shape[d + 1];
+    shape[1].size[d] = l->features, shape[1].rank = d + 1;
+    return 1;
+}
+
+static nt_tensor *nti_conv_local_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    int d = l->window.rank;
+    nt_tensor *patch = x->rank == d + 2 && p[0] ? nti_patches(l, x) : NULL;
+    (void)a;
+    if (!patch) return NULL;
+    int64_t flat[3];
+    nt_shape out = nt_shape_of(patch);
+    flat[0] = out.size[0], flat[1] = nti_count(d, out.size + 1), flat[2] = out.size[d + 1];
+    nt_tensor *rows = nt_swap_axes(nt_reshape(patch, nt_shape_make(3, flat)), 0, 1); // (places, N, taps)
+    flat[0] = flat[1], flat[1] = flat[2], flat[2] = out.size[d + 1] = p[0]->shape[d + 1];
+    nt_tensor *y = nt_matmul(rows, nt_reshape(p[0], nt_shape_make(3, flat)));
+    y = y ? nt_reshape(nt_swap_axes(y, 0, 1), out) : NULL;
+    return nti_parameterized(l, y, nti_kernel_factor(l, p[0], 1), p[1]);
 }
 
 static nt_tensor *nti_max_pool_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
@@ -20628,16 +20860,25 @@ static nt_tensor *nti_avg_pool_apply(const nt_layer *l, nt_tensor *x, nt_tensor 
     (void)p, (void)a;
     return nt_avg_pool(x, l->window, &l->pool);
 }
+static nt_tensor *nti_sum_pool_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    (void)p, (void)a;
+    return nt_sum_pool(x, l->window, &l->pool);
+}
+static int nti_spatial_axes(const nt_layer *l, const char *name, const nt_tensor *x, nt_axes *axes) { // 0 after an error
+    memset(axes, 0, sizeof *axes);
+    for (int k = 1; k < x->rank - 1; k++) axes->axis[axes->count++] = k;
+    if (x->rank < 2) nti_sticky(l->tape, NT_ERROR_SHAPE, "%s takes (N, spatial axes, C), not %v", name, x);
+    return x->rank >= 2;
+}
 static nt_tensor *nti_global_avg_pool_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
     nt_axes axes;
     (void)p, (void)a;
-    memset(&axes, 0, sizeof axes);
-    if (x->rank < 2) {
-        nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_global_avg_pool_layer takes (N, spatial axes, C), not %v", x);
-        return NULL;
-    }
-    for (int k = 1; k < x->rank - 1; k++) axes.axis[axes.count++] = k;
-    return nt_mean_axes(x, axes, 0);
+    return nti_spatial_axes(l, "nt_global_avg_pool_layer", x, &axes) ? nt_mean_axes(x, axes, 0) : NULL;
+}
+static nt_tensor *nti_global_sum_pool_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    nt_axes axes;
+    (void)p, (void)a;
+    return nti_spatial_axes(l, "nt_global_sum_pool_layer", x, &axes) ? nt_sum_axes(x, axes, 0) : NULL;
 }
 
 static nt_tensor *nti_upsample_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
@@ -20666,9 +20907,80 @@ static nt_tensor *nti_elu_apply(const nt_layer *l, nt_tensor *x, nt_tensor *cons
     (void)p, (void)a;
     return nt_elu(x, l->number);
 }
-static nt_tensor *nti_leaky_relu_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
-    (void)p, (void)a;
-    return nt_leaky_relu(x, l->number);
+static nt_tensor *nti_int_power(nt_tensor *x, int n) { // of 1 or more
+    nt_tensor *y = NULL;
+    for (; n; n >>= 1, x = n ? nt_square(x) : x)
+        if (n & 1) y = y ? nt_mul(y, x) : x;
+    return y;
+}
+
+static nt_tensor *nti_monomial(nt_tensor *x, int n, int rectified) {
+    if (!rectified) return n ? nti_int_power(x, n) : nt_full_like(x, 1);
+    return n ? nti_int_power(nt_relu(x), n) : nt_cast(nt_greater_equal(x, nt_scalar(x->tape, x->dtype, 0)), x->dtype);
+}
+
+static nt_tensor *nti_horner(nt_tensor *x, int count, const double *c) {
+    nt_tensor *y = nt_full_like(x, count ? c[count - 1] : 0);
+    for (int k = count - 2; k >= 0; k--) y = nt_add_scalar(nt_mul(y, x), c[k]);
+    return y;
+}
+
+static nt_tensor *nti_hermite(nt_tensor *x, int degree) { // sqrt(k + 1) h[k + 1] = x h[k] - sqrt(k) h[k - 1]
+    nt_tensor *before = NULL, *y = nt_full_like(x, 1);
+    for (int k = 0; k < degree; k++) {
+        nt_tensor *next = nt_mul(x, y);
+        if (before) next = nt_sub(next, nt_scale(before, sqrt((double)k)));
+        before = y, y = nt_scale(next, 1 / sqrt((double)k + 1));
+    }
+    return y;
+}
+
+// f(b x + c) a: what all the others are.
+static nt_tensor *nti_affine_of(nt_tensor *(*f)(nt_tensor *x), nt_tensor *x, double a, double b, double inner, double outer) {
+    if (b != 1) x = nt_scale(x, b);
+    if (inner != 0) x = nt_add_scalar(x, inner);
+    x = f(x);
+    if (a != 1) x = nt_scale(x, a);
+    return outer != 0 ? nt_add_scalar(x, outer) : x;
+}
+
+// The function of a dual; NULL after an error.
+static nt_tensor *nti_dual_record(const nti_dual *d, nt_tensor *x) {
+    nt_tensor *zero;
+    double pi = 3.14159265358979323846;
+    if (!x) return NULL;
+    switch (d->kind) {
+    case NTI_DUAL_ABRELU:
+        if (d->b == 1) return d->a == 0 ? nt_relu(x) : d->a == -1 ? nt_abs(x) : nt_leaky_relu(x, d->a);
+        zero = nt_scalar(x->tape, x->dtype, 0);
+        return nt_add(nt_scale(nt_minimum(x, zero), d->a), nt_scale(nt_maximum(x, zero), d->b));
+    case NTI_DUAL_ERF: return nti_affine_of(nt_erf, x, d->a, d->b, 0, d->c);
+    case NTI_DUAL_GELU: return nt_gelu(x);
+    case NTI_DUAL_SIN: return nti_affine_of(nt_sin, x, d->a, d->b, d->c, 0);
+    case NTI_DUAL_RBF: return nti_affine_of(nt_sin, x, sqrt(2.0), sqrt(2 * d->a), pi / 4, 0);
+    case NTI_DUAL_EXP: return nti_affine_of(nt_exp, x, d->a, d->b, 0, 0);
+    case NTI_DUAL_GAUSSIAN: return nti_affine_of(nt_exp, nt_square(x), d->a, d->b, 0, 0);
+    case NTI_DUAL_GABOR: return nt_mul(nt_exp(nt_neg(nt_square(x))), nt_sin(x));
+    case NTI_DUAL_SIGN: return nt_sign(x);
+    case NTI_DUAL_MONOMIAL: return nti_monomial(x, d->degree, 0);
+    case NTI_DUAL_RECTIFIED_MONOMIAL: return nti_monomial(x, d->degree, 1);
+    case NTI_DUAL_POLYNOMIAL: return nti_horner(x, d->count, d->coefficients);
+    case NTI_DUAL_HERMITE: return nti_hermite(x, d->degree);
+    default: break;
+    }
+    nti_sticky(x->tape, NT_ERROR_ARGUMENT, "nt_apply: this activation has a kernel of infinite width and no finite network");
+    return NULL;
+}
+
+static nt_tensor *nti_closed_form_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    (void)p;
+    return a->init && l->dual.kind == NTI_DUAL_EXP_NORMALIZED ? x : nti_dual_record(&l->dual, x);
+}
+static nt_tensor *nti_elementwise_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    (void)p;
+    if (l->hook.function || a->init) return a->init ? x : l->hook.function(l->hook.user, x);
+    nti_sticky(l->tape, NT_ERROR_ARGUMENT, "nt_apply: an nt_elementwise_layer without .function has no finite network");
+    return NULL;
 }
 static nt_tensor *nti_function_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
     (void)p, (void)a;
@@ -20694,7 +21006,7 @@ static int nti_norm_layer_shapes(const nt_layer *l, const nt_tensor *x, nt_shape
 
 static nt_tensor *nti_layer_norm_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
     (void)a;
-    return nt_layer_norm(x, p[0], p[1], l->number);
+    return l->axes.count ? nt_layer_norm_axes(x, p[0], p[1], l->axes, l->number) : nt_layer_norm(x, p[0], p[1], l->number);
 }
 static nt_tensor *nti_rms_norm_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
     (void)a;
@@ -20806,6 +21118,231 @@ static nt_tensor *nti_attention_layer_apply(const nt_layer *l, nt_tensor *x, nt_
     }
     nt_tensor *y = nt_attention(head[0], head[1], head[2], NULL, &d);
     return y ? nti_dense_general(nt_flatten(y, 2), p[6], l->use[1] ? p[7] : NULL, 2) : NULL;
+}
+
+// Linear maps, graphs, attention of all positions -----------------------------------------------------------------------------
+
+static nt_tensor *nti_scale_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    (void)p, (void)a;
+    return nt_scale(x, l->number);
+}
+
+static nt_tensor *nti_linear_map_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    int axis = l->axis < 0 ? l->axis + x->rank : l->axis;
+    int64_t sizes[2];
+    (void)p, (void)a;
+    sizes[0] = l->rows, sizes[1] = l->columns;
+    if (axis < 1 || axis >= x->rank - 1 || x->shape[axis] != l->columns) {
+        nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_linear_map_layer: a matrix with %lld columns does not map axis %d of %v, a spatial one of that size",
+                   (long long)l->columns, l->axis, x);
+        return NULL;
+    }
+    nt_shape out = nt_shape_of(x);
+    out.size[axis] = l->rows;
+    nt_tensor *m = nt_constant(l->tape, NT_F64, nt_shape_make(2, sizes), l->matrix);
+    nt_tensor *y = nt_matmul(nt_cast(m, x->dtype), nti_around_axis(x, axis, 0));
+    return y ? nt_reshape(y, out) : NULL;
+}
+
+static nt_tensor *nti_image_resize_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    nt_shape shape = nt_shape_of(x);
+    (void)p, (void)a;
+    if (x->rank != l->window.rank + 2) {
+        nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_image_resize_layer to %S takes (N, spatial axes, C) of rank %d, not %v", &l->window, l->window.rank + 2,
+                   x);
+        return NULL;
+    }
+    for (int k = 0; k < l->window.rank; k++) shape.size[1 + k] = l->window.size[k];
+    return nt_resize_with(x, shape, &l->resize);
+}
+
+// A range of an axis of n elements as NumPy's: how many, the first of them and the step, which may be negative.
+static int64_t nti_range_of(const nt_range *r, int64_t n, int64_t *start, int64_t *step) {
+    *start = 0, *step = 1;
+    if (r->kind == NT_RANGE_ALL) return n;
+    if (r->kind == NT_RANGE_AT) { *start = r->start < 0 ? r->start + n : r->start; return 1; }
+    int64_t s = r->step ? r->step : 1, low = s < 0 ? -1 : 0, high = s < 0 ? n - 1 : n, end[2];
+    if (s > INT32_MAX) s = INT32_MAX;
+    if (s < -INT32_MAX) s = -INT32_MAX;
+    for (int k = 0; k < 2; k++) {
+        int64_t at = k ? r->stop : r->start;
+        if (at == NT_OPEN) end[k] = (s < 0) == !k ? high : low;
+        else {
+            if (at < 0) at = at < -n ? -1 : at + n;
+            if (at < low || (at < 0 && s > 0)) at = low;
+            end[k] = at > high ? high : at;
+        }
+    }
+    *start = end[0], *step = s;
+    if (s > 0) return end[1] > end[0] ? (end[1] - end[0] - 1) / s + 1 : 0;
+    return end[0] > end[1] ? (end[0] - end[1] - 1) / -s + 1 : 0;
+}
+
+static nt_tensor *nti_index_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    (void)p, (void)a;
+    if (l->count > x->rank - 1) {
+        nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_index_layer: %lld ranges for %v, of which the channels stay whole", (long long)l->count, x);
+        return NULL;
+    }
+    for (int k = (int)l->count - 1; k >= 0 && x; k--) {
+        const nt_range *r = &l->ranges[k];
+        int64_t start, step, n = x->shape[k], count = nti_range_of(r, n, &start, &step);
+        int64_t first[NT_MAX_RANK], limit[NT_MAX_RANK], by[NT_MAX_RANK];
+        if (r->kind == NT_RANGE_ALL) continue;
+        if (r->kind == NT_RANGE_AT && (start < 0 || start >= n || !k)) {
+            nti_sticky(l->tape, NT_ERROR_ARGUMENT, "nt_index_layer: %v has no element %lld in axis %d (or it is the batch)", x, (long long)r->start, k);
+            return NULL;
+        }
+        for (int j = 0; j < x->rank; j++) first[j] = 0, limit[j] = x->shape[j], by[j] = 1;
+        if (!count) first[k] = limit[k] = 0;
+        else if (step > 0) first[k] = start, limit[k] = start + (count - 1) * step + 1, by[k] = step;
+        else first[k] = start + (count - 1) * step, limit[k] = start + 1, by[k] = -step;
+        x = nt_slice(x, first, limit, by);
+        if (x && step < 0) { nt_axes axis; memset(&axis, 0, sizeof axis); axis.count = 1, axis.axis[0] = k; x = nt_flip(x, axis); }
+        if (x && r->kind == NT_RANGE_AT) x = nt_squeeze(x, k);
+    }
+    return x;
+}
+
+static nt_tensor *nti_positions(nt_tensor *x) { // (N, positions, C)
+    int64_t flat[3];
+    flat[0] = x->shape[0], flat[1] = nti_count(x->rank - 2, x->shape + 1), flat[2] = x->shape[x->rank - 1];
+    return nt_reshape(x, nt_shape_make(3, flat));
+}
+
+// Rows of a table of all nodes of all graphs, which an edge takes from one to another. What is no edge goes nowhere; a node that is not
+// there is an error of the run.
+static nt_tensor *nti_sparse_aggregate(nt_tensor *x, nt_tensor *edges) {
+    nt_tape *t = x->tape;
+    int64_t n = x->shape[0], v = x->shape[1], c = x->shape[2], count = edges->shape[1], flat[2];
+    int64_t many = v > 0 && n <= INT32_MAX / v ? n * v : -1;
+    if (many < 0) { nti_sticky(t, NT_ERROR_SHAPE, "nt_aggregate_layer: more than 2^31 - 1 nodes in %v", x); return NULL; }
+    nt_shape each = nt_shape_make(2, edges->shape);
+    nt_tensor *at[2], *row = nt_scale(nt_iota(t, NT_I32, each, 0), (double)v), *zero = nt_scalar(t, NT_I32, 0);
+    for (int k = 0; k < 2; k++) at[k] = nt_squeeze(nt_slice_axis(edges, 2, k, k + 1), 2);
+    nt_tensor *none = nt_logical_or(nt_less(at[0], zero), nt_less(at[1], zero));
+    nt_tensor *bad = nt_greater_equal(nt_maximum(at[0], at[1]), nt_scalar(t, NT_I32, (double)v));
+    nt_tensor *from = nt_select(none, zero, nt_select(bad, nt_scalar(t, NT_I32, (double)many), nt_add(at[0], row)));
+    nt_tensor *to = nt_select(none, nt_scalar(t, NT_I32, -1), nt_add(at[1], row));
+    flat[0] = many, flat[1] = c;
+    nt_tensor *table = nt_reshape(x, nt_shape_make(2, flat));
+    flat[0] = n * count;
+    nt_tensor *moved = nt_gather(table, nt_reshape(from, nt_shape_make(1, flat)), 0);
+    return moved && to ? nt_segment_sum(moved, nt_reshape(to, nt_shape_make(1, flat)), many) : NULL;
+}
+
+static nt_tensor *nti_aggregate_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    nt_axes axes;
+    nt_tensor *e = a->pattern;
+    (void)p;
+    if (!nti_spatial_axes(l, "nt_aggregate_layer", x, &axes)) return NULL;
+    if (a->init) return x;
+    if (!e) {
+        nti_sticky(l->tape, NT_ERROR_ARGUMENT, "nt_apply: nt_aggregate_layer needs the edges of the graphs, nt_apply_desc.pattern");
+        return NULL;
+    }
+    nt_tensor *nodes = nti_positions(x);
+    if (!nodes || !nti_alive(e)) return NULL;
+    int64_t n = nodes->shape[0], v = nodes->shape[1];
+    int fits = e->rank > 1 && e->shape[0] == n;
+    if (l->aggregate.sparse) fits = fits && e->rank == 3 && e->shape[2] == 2 && e->dtype == NT_I32;
+    else fits = fits && e->dtype == x->dtype && nti_count(e->rank - 1, e->shape + 1) == v * v;
+    if (!fits) {
+        nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_aggregate_layer: %v takes a pattern %s, not %v", x,
+                   l->aggregate.sparse ? "of edges, i32 (N, E, 2)" : "(N, V, V) of its dtype, V positions", e);
+        return NULL;
+    }
+    if (l->aggregate.sparse) return nt_reshape(nti_sparse_aggregate(nodes, e), nt_shape_of(x));
+    int64_t square[3];
+    square[0] = n, square[1] = square[2] = v;
+    nt_tensor *y = nt_matmul(nt_swap_axes(nt_reshape(e, nt_shape_make(3, square)), 1, 2), nodes);
+    return y ? nt_reshape(y, nt_shape_of(x)) : NULL;
+}
+
+// Parameters: kernels of key, query, value and out, the bias of out, the positions.
+enum { NTI_GA_KEY, NTI_GA_QUERY, NTI_GA_VALUE, NTI_GA_OUT, NTI_GA_BIAS, NTI_GA_POSITION };
+
+static int nti_global_attention_shapes(const nt_layer *l, const nt_tensor *x, nt_shape *shape) {
+    nt_axes axes;
+    const nt_global_attention_desc *d = &l->attention;
+    if (!nti_spatial_axes(l, "nt_global_self_attention_layer", x, &axes)) return 0;
+    int64_t c = x->shape[x->rank - 1], extra = d->position_channels && d->position == NT_POSITION_CONCAT ? d->position_channels : c;
+    int64_t wide = d->position == NT_POSITION_CONCAT ? c + extra : c;
+    for (int k = 0; k < 3; k++) {
+        shape[k].rank = 3, shape[k].size[1] = d->heads, shape[k].size[2] = k == NTI_GA_VALUE ? d->value : d->key;
+        shape[k].size[0] = k != NTI_GA_VALUE || d->position_values ? wide : c;
+    }
+    shape[NTI_GA_OUT].rank = 3, shape[NTI_GA_OUT].size[0] = d->heads, shape[NTI_GA_OUT].size[1] = d->value;
+    shape[NTI_GA_OUT].size[2] = shape[NTI_GA_BIAS].size[0] = d->features, shape[NTI_GA_BIAS].rank = 1;
+    shape[NTI_GA_POSITION] = nt_shape_of(x), shape[NTI_GA_POSITION].size[0] = 1, shape[NTI_GA_POSITION].size[x->rank - 1] = extra;
+    return 1;
+}
+
+// The covariance of the embeddings of two positions that are `at` and `other` in row-major order.
+static double nti_position_covariance(const nt_global_attention_desc *d, int rank, const int64_t *sizes, int64_t at, int64_t other) {
+    double sum = 0;
+    if (d->decay == NT_POSITION_ONE_HOT) return at == other;
+    for (int k = rank - 1; k >= 0; k--) {
+        sum += pow(fabs((double)(at % sizes[k] - other % sizes[k])), d->p);
+        at /= sizes[k], other /= sizes[k];
+    }
+    return d->decay == NT_POSITION_EXP ? exp(-d->alpha * sum) : 1 / (1 + d->alpha * sum);
+}
+
+// (1, positions, channels): a square root of the covariance of positions times the parameter.
+static nt_tensor *nti_position_embeddings(const nt_layer *l, nt_tensor *x, nt_tensor *positions) {
+    int64_t v = nti_count(x->rank - 2, x->shape + 1), square[2];
+    void *data;
+    square[0] = square[1] = v;
+    nt_shape shape = nt_shape_make(2, square);
+    nt_tensor *y = nt_scale(nti_positions(positions), l->attention.position_std);
+    if (l->attention.decay == NT_POSITION_ONE_HOT || !y) return y;
+    if (!nti_shape_argument(l->tape, "nt_global_self_attention_layer", NT_F64, &shape)) return NULL;
+    nt_tensor *r = nti_constant_room(l->tape, NT_F64, &shape, &data);
+    for (int64_t i = 0; r && i < v; i++)
+        for (int64_t j = 0; j < v; j++) ((double *)data)[i * v + j] = nti_position_covariance(&l->attention, x->rank - 2, x->shape + 1, i, j);
+    return r ? nt_matmul(nt_cast(nt_sym_sqrt(r), y->dtype), y) : NULL;
+}
+
+static nt_tensor *nti_by_heads(nt_tensor *x, nt_tensor *kernel) { // (N, heads, positions, kernel's width)
+    nt_shape split = nt_shape_of(x);
+    split.rank = 4, split.size[2] = kernel->shape[1], split.size[3] = kernel->shape[2];
+    nt_tensor *y = nti_dense_general(x, kernel, NULL, 1);
+    return y ? nt_swap_axes(nt_reshape(y, split), 1, 2) : NULL;
+}
+
+static nt_tensor *nti_attend(nt_attention_mechanism mechanism, nt_tensor *scores) {
+    if (mechanism == NT_ATTEND_SOFTMAX) return nt_softmax(scores, NT_LAST);
+    if (mechanism == NT_ATTEND_ABS) return nt_abs(scores);
+    return mechanism == NT_ATTEND_RELU ? nt_relu(scores) : scores;
+}
+
+static nt_tensor *nti_global_attention_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
+    const nt_global_attention_desc *d = &l->attention;
+    nt_axes axes;
+    (void)a;
+    if (!nti_spatial_axes(l, "nt_global_self_attention_layer", x, &axes)) return NULL;
+    nt_tensor *values = nti_positions(x), *seen = values;
+    if (d->position != NT_POSITION_NONE) {
+        nt_tensor *e = nti_position_embeddings(l, x, p[NTI_GA_POSITION]), *part[2];
+        nt_shape each = nt_shape_of(e);
+        each.size[0] = x->shape[0], part[0] = values, part[1] = e ? nt_broadcast(e, each) : NULL;
+        seen = d->position == NT_POSITION_SUM ? nt_add(values, e) : part[1] ? nt_concat(nti_list(part, 2), 2) : NULL;
+        if (d->position_values) values = seen;
+    }
+    if (!seen || !values) return NULL;
+    double wide = (double)seen->shape[2], inner = (double)values->shape[2] * (double)d->heads * (double)d->value;
+    double scale = d->key_std * d->query_std / (wide * (d->sqrt_scaling ? sqrt((double)d->key) : (double)d->key));
+    nt_tensor *key = nti_by_heads(seen, p[NTI_GA_KEY]), *query = d->sqrt_scaling ? nti_by_heads(seen, p[NTI_GA_QUERY]) : key;
+    nt_tensor *weights = key ? nti_attend(d->mechanism, nt_scale(nt_matmul(query, nt_swap_axes(key, 2, 3)), scale)) : NULL;
+    nt_tensor *heads = nt_matmul(weights, nti_by_heads(values, p[NTI_GA_VALUE]));
+    if (!heads) return NULL;
+    nt_tensor *y = nti_dense_general(nt_flatten(nt_swap_axes(heads, 1, 2), 2), p[NTI_GA_OUT], NULL, 2);
+    y = nt_scale(y, d->value_std * d->out_std / sqrt(inner));
+    if (l->use[NTI_GA_BIAS]) y = nt_add(y, nt_scale(p[NTI_GA_BIAS], d->b_std));
+    nt_shape out = nt_shape_of(x);
+    out.size[x->rank - 1] = d->features;
+    return y ? nt_reshape(y, out) : NULL;
 }
 
 static nt_tensor *nti_tokens_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
@@ -20946,13 +21483,17 @@ static const nti_layer_row nti_layer_rows[NTI_LAYER_KINDS] = {
     { "Dense", NTI_PARAMS2("kernel", "bias"), nti_dense_shapes, nti_dense_apply },
     { "Conv", NTI_PARAMS2("kernel", "bias"), nti_conv_shapes, nti_conv_apply },
     { "ConvTranspose", NTI_PARAMS2("kernel", "bias"), nti_conv_shapes, nti_conv_transpose_apply },
+    { "ConvLocal", NTI_PARAMS2("kernel", "bias"), nti_conv_local_shapes, nti_conv_local_apply },
     { "MaxPool", NTI_NO_PARAMS, NULL, nti_max_pool_apply },
     { "AvgPool", NTI_NO_PARAMS, NULL, nti_avg_pool_apply },
+    { "SumPool", NTI_NO_PARAMS, NULL, nti_sum_pool_apply },
     { "GlobalAvgPool", NTI_NO_PARAMS, NULL, nti_global_avg_pool_apply },
+    { "GlobalSumPool", NTI_NO_PARAMS, NULL, nti_global_sum_pool_apply },
     { "Upsample", NTI_NO_PARAMS, NULL, nti_upsample_apply },
     { "Activation", NTI_NO_PARAMS, NULL, nti_activation_apply },
     { "Elu", NTI_NO_PARAMS, NULL, nti_elu_apply },
-    { "LeakyRelu", NTI_NO_PARAMS, NULL, nti_leaky_relu_apply },
+    { "Activation", NTI_NO_PARAMS, NULL, nti_closed_form_apply },
+    { "Elementwise", NTI_NO_PARAMS, NULL, nti_elementwise_apply },
     { "Function", NTI_NO_PARAMS, NULL, nti_function_apply },
     { "Identity", NTI_NO_PARAMS, NULL, nti_identity_apply },
     { "Flatten", NTI_NO_PARAMS, NULL, nti_flatten_apply },
@@ -20971,6 +21512,15 @@ static const nti_layer_row nti_layer_rows[NTI_LAYER_KINDS] = {
         NULL },
       nti_attention_layer_shapes,
       nti_attention_layer_apply },
+    { "Scale", NTI_NO_PARAMS, NULL, nti_scale_apply },
+    { "LinearMap", NTI_NO_PARAMS, NULL, nti_linear_map_apply },
+    { "ImageResize", NTI_NO_PARAMS, NULL, nti_image_resize_apply },
+    { "Index", NTI_NO_PARAMS, NULL, nti_index_apply },
+    { "Aggregate", NTI_NO_PARAMS, NULL, nti_aggregate_apply },
+    { "GlobalSelfAttention",
+      { "key/kernel", "query/kernel", "value/kernel", "out/kernel", "out/bias", "pos_embedding", NULL, NULL, NULL, NULL, NULL, NULL },
+      nti_global_attention_shapes,
+      nti_global_attention_apply },
     { "Tokens", NTI_NO_PARAMS, NULL, nti_tokens_apply },
     { "Token", NTI_NO_PARAMS, NULL, nti_token_apply },
     { "ClassToken", NTI_PARAMS2("", NULL), nti_class_token_shapes, nti_class_token_apply },
@@ -21027,6 +21577,49 @@ static nt_init_desc nti_init_default(nt_init_desc d, nt_initializer kind) {
     return d;
 }
 
+static double nti_std_or(double std, double otherwise) { return std == 0 ? otherwise : std == NT_ZERO ? 0 : std; }
+
+static nt_init_desc nti_init_std(double std, int relative) { // normal, with std / sqrt(fan_in) or std itself
+    nt_init_desc d;
+    memset(&d, 0, sizeof d);
+    d.kind = std == 0 ? NT_INIT_ZEROS : relative ? NT_VARIANCE_SCALING : NT_INIT_NORMAL;
+    d.mode = NT_FAN_IN, d.distribution = NT_DIST_NORMAL, d.scale = relative ? std * std : std;
+    return d;
+}
+
+// The W_std or b_std that an initializer amounts to; NaN: none that does not depend on the other widths.
+static double nti_std_of(const nt_init_desc *d, int bias) {
+    int scaling = d->kind == NT_VARIANCE_SCALING && d->mode == NT_FAN_IN;
+    if (d->kind == NT_INIT_ZEROS) return 0;
+    if (bias) return d->kind == NT_INIT_NORMAL ? (d->scale == 0 ? 0.01 : d->scale) : (double)NAN;
+    if (d->kind == NT_LECUN_NORMAL || d->kind == NT_LECUN_UNIFORM) return 1;
+    if (d->kind == NT_HE_NORMAL || d->kind == NT_HE_UNIFORM) return sqrt(2.0);
+    return scaling ? sqrt(d->scale == 0 ? 1 : d->scale) : (double)NAN;
+}
+
+// Initializers and numbers of a layer with a kernel and a bias; 0 after an error.
+static int nti_set_numbers(nt_layer *l, const char *name, nt_parameterization parameterization, double W_std, double b_std, const double *s,
+                           const nt_init_desc *kernel, const nt_init_desc *bias) {
+    int ntk = parameterization == NT_PARAM_NTK, given = kernel->kind != NT_INIT_DEFAULT || bias->kind != NT_INIT_DEFAULT;
+    const char *wrong = NULL;
+    l->parameterization = parameterization;
+    for (int k = 0; k < 2; k++) l->s[k] = s[k] == 0 ? 1 : s[k];
+    if ((unsigned)parameterization > NT_PARAM_NTK) wrong = ".parameterization is NT_PARAM_STANDARD or NT_PARAM_NTK";
+    else if (!(l->s[0] > 0 && l->s[1] > 0 && l->features * l->s[1] < INT_MAX)) wrong = ".s are positive factors of widths";
+    else if (!(nti_std_or(W_std, 1) >= 0 && nti_std_or(b_std, 0) >= 0 && W_std < HUGE_VAL && b_std < HUGE_VAL)) wrong = ".W_std and .b_std are not negative";
+    else if (given && (ntk || W_std != 0 || b_std != 0)) wrong = "initializers are given, or numbers (.W_std, .b_std, NT_PARAM_NTK), not both";
+    if (wrong) { nti_sticky(l->tape, NT_ERROR_ARGUMENT, "%s: %s", name, wrong); return 0; }
+    l->features = ntk ? l->features : (int)(l->features * l->s[1]);
+    l->W_std = nti_std_or(W_std, 1), l->b_std = nti_std_or(b_std, 0);
+    if (ntk) l->init[0] = l->init[1] = nti_init_std(1, 0);
+    else if (W_std != 0 || b_std != 0 || l->s[0] != 1) l->init[0] = nti_init_std(l->W_std * sqrt(l->s[0]), 1), l->init[1] = nti_init_std(l->b_std, 0);
+    else {
+        l->init[0] = nti_init_default(*kernel, NT_LECUN_NORMAL), l->init[1] = nti_init_default(*bias, NT_INIT_ZEROS);
+        l->W_std = nti_std_of(&l->init[0], 0), l->b_std = nti_std_of(&l->init[1], 1);
+    }
+    return 1;
+}
+
 NT_API nt_layer *nt_dense_layer(nt_tape *t, int features, const nt_dense_desc *desc) {
     nt_dense_desc d;
     memset(&d, 0, sizeof d);
@@ -21036,8 +21629,7 @@ NT_API nt_layer *nt_dense_layer(nt_tape *t, int features, const nt_dense_desc *d
     nt_layer *l = nti_leaf_layer(t, "nt_dense_layer", NTI_DENSE);
     if (!l) return NULL;
     l->features = features, l->dtype = d.dtype, l->use[0] = 1, l->use[1] = d.bias == NT_BIAS_ON;
-    l->init[0] = nti_init_default(d.kernel_init, NT_LECUN_NORMAL), l->init[1] = nti_init_default(d.bias_init, NT_INIT_ZEROS);
-    return l;
+    return nti_set_numbers(l, "nt_dense_layer", d.parameterization, d.W_std, d.b_std, d.s, &d.kernel_init, &d.bias_init) ? l : NULL;
 }
 
 static nt_layer *nti_window_layer(nt_tape *t, const char *name, int kind, int features, nt_shape window, const nt_conv_layer_desc *desc) {
@@ -21053,8 +21645,7 @@ static nt_layer *nti_window_layer(nt_tape *t, const char *name, int kind, int fe
     nt_layer *l = wrong ? NULL : nti_leaf_layer(t, name, kind);
     if (!l) return NULL;
     l->features = features, l->window = window, l->conv = d.conv, l->dtype = d.dtype, l->use[0] = 1, l->use[1] = d.bias == NT_BIAS_ON;
-    l->init[0] = nti_init_default(d.kernel_init, NT_LECUN_NORMAL), l->init[1] = nti_init_default(d.bias_init, NT_INIT_ZEROS);
-    return l;
+    return nti_set_numbers(l, name, d.parameterization, d.W_std, d.b_std, d.s, &d.kernel_init, &d.bias_init) ? l : NULL;
 }
 
 NT_API nt_layer *nt_conv_layer(nt_tape *t, int features, nt_shape window, const nt_conv_layer_desc *desc) {
@@ -21062,6 +21653,16 @@ NT_API nt_layer *nt_conv_layer(nt_tape *t, int features, nt_shape window, const 
 }
 NT_API nt_layer *nt_conv_transpose_layer(nt_tape *t, int features, nt_shape window, const nt_conv_layer_desc *desc) {
     return nti_window_layer(t, "nt_conv_transpose_layer", NTI_CONV_TRANSPOSE, features, window, desc);
+}
+
+NT_API nt_layer *nt_conv_local_layer(nt_tape *t, int features, nt_shape window, const nt_conv_layer_desc *desc) {
+    if (t && desc && desc->conv.groups > 1) return nti_layer_wrong(t, "nt_conv_local_layer: there are no groups");
+    nt_layer *l = nti_window_layer(t, "nt_conv_local_layer", NTI_CONV_LOCAL, features, window, desc);
+    if (!l || l->init[0].in_axes.count || l->init[0].out_axes.count) return l;
+    l->init[0].in_axes.count = l->init[0].out_axes.count = 1, l->init[0].batch_axes.count = window.rank; // each place is a kernel
+    l->init[0].in_axes.axis[0] = window.rank, l->init[0].out_axes.axis[0] = window.rank + 1;
+    for (int k = 0; k < window.rank; k++) l->init[0].batch_axes.axis[k] = k;
+    return l;
 }
 
 static nt_layer *nti_pool_layer(nt_tape *t, const char *name, int kind, nt_shape window, const nt_pool_desc *desc) {
@@ -21084,7 +21685,14 @@ NT_API nt_layer *nt_max_pool_layer_with(nt_tape *t, nt_shape window, const nt_po
 NT_API nt_layer *nt_avg_pool_layer_with(nt_tape *t, nt_shape window, const nt_pool_desc *desc) {
     return nti_pool_layer(t, "nt_avg_pool_layer", NTI_AVG_POOL, window, desc);
 }
+NT_API nt_layer *nt_sum_pool_layer(nt_tape *t, nt_shape window) {
+    return nti_pool_layer(t, "nt_sum_pool_layer", NTI_SUM_POOL, window, NULL);
+}
+NT_API nt_layer *nt_sum_pool_layer_with(nt_tape *t, nt_shape window, const nt_pool_desc *desc) {
+    return nti_pool_layer(t, "nt_sum_pool_layer", NTI_SUM_POOL, window, desc);
+}
 NT_API nt_layer *nt_global_avg_pool_layer(nt_tape *t) { return nti_leaf_layer(t, "nt_global_avg_pool_layer", NTI_GLOBAL_AVG_POOL); }
+NT_API nt_layer *nt_global_sum_pool_layer(nt_tape *t) { return nti_leaf_layer(t, "nt_global_sum_pool_layer", NTI_GLOBAL_SUM_POOL); }
 
 NT_API nt_layer *nt_upsample_layer(nt_tape *t, nt_shape factor) {
     int wrong = factor.rank < 1 || factor.rank > 3;
@@ -21093,14 +21701,54 @@ NT_API nt_layer *nt_upsample_layer(nt_tape *t, nt_shape factor) {
     return nti_pool_layer(t, "nt_upsample_layer", NTI_UPSAMPLE, factor, NULL);
 }
 
-// Activations by the function that records them; those that are known here have a name in reports.
-typedef struct nti_activation { nt_tensor *(*function)(nt_tensor *x); const char *name; } nti_activation;
+static double nti_of_tanh(void *user, double x) { return (void)user, tanh(x); }
+static double nti_of_sigmoid(void *user, double x) { return (void)user, 1 / (1 + exp(-x)); }
+static double nti_of_softplus(void *user, double x) { return (void)user, x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)); }
+static double nti_of_silu(void *user, double x) { return (void)user, x / (1 + exp(-x)); }
+static double nti_of_gelu_tanh(void *user, double x) {
+    return (void)user, 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+}
+static double nti_of_elu(void *alpha, double x) { return x > 0 ? x : *(const double *)alpha * expm1(x); }
+static double nti_of_selu(void *user, double x) {
+    return (void)user, 1.0507009873554804934193349852946 * (x > 0 ? x : 1.6732632423543772848170429916717 * expm1(x));
+}
+static double nti_of_mish(void *user, double x) { return x * tanh(nti_of_softplus(user, x)); }
+static double nti_of_soft_sign(void *user, double x) { return (void)user, x / (1 + fabs(x)); }
+static double nti_of_log_sigmoid(void *user, double x) { return -nti_of_softplus(user, -x); }
+static double nti_of_atan(void *user, double x) { return (void)user, atan(x); }
+
+// Activations by the function that records them; those that are known here have a name in reports, and a dual: a closed form with its
+// numbers, or f.
+typedef struct nti_activation {
+    nt_tensor *(*function)(nt_tensor *x);
+    const char *name;
+    int dual;
+    double a, b;
+    double (*f)(void *user, double x);
+} nti_activation;
 static const nti_activation nti_activations[] = {
-    { nt_relu, "Relu" },          { nt_tanh, "Tanh" },          { nt_sigmoid, "Sigmoid" },    { nt_softplus, "Softplus" },
-    { nt_silu, "Silu" },          { nt_gelu, "Gelu" },          { nt_gelu_tanh, "GeluTanh" }, { nt_selu, "Selu" },
-    { nt_relu6, "Relu6" },        { nt_mish, "Mish" },          { nt_soft_sign, "SoftSign" }, { nt_hard_tanh, "HardTanh" },
-    { nt_hard_sigmoid, "HardSigmoid" }, { nt_hard_silu, "HardSilu" }, { nt_log_sigmoid, "LogSigmoid" }, { nt_erf, "Erf" },
-    { nt_sin, "Sin" },            { nt_cos, "Cos" },            { nt_exp, "Exp" },            { nt_abs, "Abs" },
+    { nt_relu, "Relu", NTI_DUAL_ABRELU, 0, 1, NULL },
+    { nt_abs, "Abs", NTI_DUAL_ABRELU, -1, 1, NULL },
+    { nt_erf, "Erf", NTI_DUAL_ERF, 1, 1, NULL },
+    { nt_gelu, "Gelu", NTI_DUAL_GELU, 0, 0, NULL },
+    { nt_sin, "Sin", NTI_DUAL_SIN, 1, 1, NULL },
+    { nt_exp, "Exp", NTI_DUAL_EXP, 1, 1, NULL },
+    { nt_sign, "Sign", NTI_DUAL_SIGN, 0, 0, NULL },
+    { nt_cos, "Cos", NTI_DUAL_SIN, 1, 1, NULL },
+    { nt_tanh, "Tanh", NTI_DUAL_FUNCTION, 0, 0, nti_of_tanh },
+    { nt_sigmoid, "Sigmoid", NTI_DUAL_FUNCTION, 0, 0, nti_of_sigmoid },
+    { nt_softplus, "Softplus", NTI_DUAL_FUNCTION, 0, 0, nti_of_softplus },
+    { nt_silu, "Silu", NTI_DUAL_FUNCTION, 0, 0, nti_of_silu },
+    { nt_gelu_tanh, "GeluTanh", NTI_DUAL_FUNCTION, 0, 0, nti_of_gelu_tanh },
+    { nt_selu, "Selu", NTI_DUAL_FUNCTION, 0, 0, nti_of_selu },
+    { nt_mish, "Mish", NTI_DUAL_FUNCTION, 0, 0, nti_of_mish },
+    { nt_soft_sign, "SoftSign", NTI_DUAL_FUNCTION, 0, 0, nti_of_soft_sign },
+    { nt_log_sigmoid, "LogSigmoid", NTI_DUAL_FUNCTION, 0, 0, nti_of_log_sigmoid },
+    { nt_atan, "Atan", NTI_DUAL_FUNCTION, 0, 0, nti_of_atan },
+    { nt_relu6, "Relu6", NTI_DUAL_NONE, 0, 0, NULL },
+    { nt_hard_tanh, "HardTanh", NTI_DUAL_NONE, 0, 0, NULL },
+    { nt_hard_sigmoid, "HardSigmoid", NTI_DUAL_NONE, 0, 0, NULL },
+    { nt_hard_silu, "HardSilu", NTI_DUAL_NONE, 0, 0, NULL },
 };
 
 NT_API nt_layer *nt_activation_layer(nt_tape *t, nt_tensor *(*function)(nt_tensor *x)) {
@@ -21108,8 +21756,12 @@ NT_API nt_layer *nt_activation_layer(nt_tape *t, nt_tensor *(*function)(nt_tenso
     nt_layer *l = nti_leaf_layer(t, "nt_activation_layer", NTI_ACTIVATION);
     if (!l) return NULL;
     l->unary = function;
-    for (size_t k = 0; k < sizeof nti_activations / sizeof nti_activations[0]; k++)
-        if (nti_activations[k].function == function) l->label = nti_activations[k].name;
+    for (size_t k = 0; k < sizeof nti_activations / sizeof nti_activations[0]; k++) {
+        const nti_activation *a = &nti_activations[k];
+        if (a->function != function) continue;
+        l->label = a->name, l->dual.kind = a->dual, l->dual.a = a->a, l->dual.b = a->b, l->dual.f = a->f;
+        if (function == nt_cos) l->dual.c = 1.57079632679489661923;
+    }
     return l;
 }
 
@@ -21123,13 +21775,89 @@ NT_API nt_layer *nt_gelu_tanh_layer(nt_tape *t) { return nt_activation_layer(t, 
 
 NT_API nt_layer *nt_elu_layer(nt_tape *t, double alpha) {
     nt_layer *l = nti_leaf_layer(t, "nt_elu_layer", NTI_ELU);
-    if (l) l->number = alpha;
+    if (l) l->number = alpha, l->dual.kind = NTI_DUAL_FUNCTION, l->dual.f = nti_of_elu, l->dual.user = &l->number;
+    return l;
+}
+
+static nt_layer *nti_dual_layer(nt_tape *t, const char *name, const char *label, int kind, double a, double b, double c, int degree) {
+    if (t && (degree < 0 || a - a != 0 || b - b != 0 || c - c != 0)) {
+        nti_sticky(t, NT_ERROR_ARGUMENT, "%s: numbers are finite, a degree is not negative", name);
+        return NULL;
+    }
+    nt_layer *l = nti_leaf_layer(t, name, NTI_CLOSED_FORM);
+    if (l) l->label = label, l->dual.kind = kind, l->dual.a = a, l->dual.b = b, l->dual.c = c, l->dual.degree = degree;
     return l;
 }
 
 NT_API nt_layer *nt_leaky_relu_layer(nt_tape *t, double slope) {
-    nt_layer *l = nti_leaf_layer(t, "nt_leaky_relu_layer", NTI_LEAKY_RELU);
-    if (l) l->number = slope;
+    return nti_dual_layer(t, "nt_leaky_relu_layer", "LeakyRelu", NTI_DUAL_ABRELU, slope, 1, 0, 0);
+}
+NT_API nt_layer *nt_abrelu_layer(nt_tape *t, double a, double b) {
+    return nti_dual_layer(t, "nt_abrelu_layer", "ABRelu", NTI_DUAL_ABRELU, a, b, 0, 0);
+}
+NT_API nt_layer *nt_abs_layer(nt_tape *t) { return nt_activation_layer(t, nt_abs); }
+NT_API nt_layer *nt_sign_layer(nt_tape *t) { return nt_activation_layer(t, nt_sign); }
+NT_API nt_layer *nt_erf_layer(nt_tape *t, double a, double b, double c) {
+    return nti_dual_layer(t, "nt_erf_layer", "Erf", NTI_DUAL_ERF, a, b, c, 0);
+}
+NT_API nt_layer *nt_sigmoid_like_layer(nt_tape *t) {
+    return nti_dual_layer(t, "nt_sigmoid_like_layer", "SigmoidLike", NTI_DUAL_ERF, 0.5, 1 / 2.4020563531719796, 0.5, 0);
+}
+NT_API nt_layer *nt_sin_layer(nt_tape *t, double a, double b, double c) {
+    return nti_dual_layer(t, "nt_sin_layer", "Sin", NTI_DUAL_SIN, a, b, c, 0);
+}
+NT_API nt_layer *nt_cos_layer(nt_tape *t, double a, double b, double c) {
+    return nti_dual_layer(t, "nt_cos_layer", "Cos", NTI_DUAL_SIN, a, b, c + 1.57079632679489661923, 0);
+}
+NT_API nt_layer *nt_rbf_layer(nt_tape *t, double gamma) {
+    if (t && !(gamma >= 0)) return nti_layer_wrong(t, "nt_rbf_layer: gamma is not negative");
+    return nti_dual_layer(t, "nt_rbf_layer", "Rbf", NTI_DUAL_RBF, gamma, 0, 0, 0);
+}
+NT_API nt_layer *nt_exp_layer(nt_tape *t, double a, double b) {
+    return nti_dual_layer(t, "nt_exp_layer", "Exp", NTI_DUAL_EXP, a, b, 0, 0);
+}
+NT_API nt_layer *nt_gaussian_layer(nt_tape *t, double a, double b) {
+    return nti_dual_layer(t, "nt_gaussian_layer", "Gaussian", NTI_DUAL_GAUSSIAN, a, b, 0, 0);
+}
+NT_API nt_layer *nt_gabor_layer(nt_tape *t) { return nti_dual_layer(t, "nt_gabor_layer", "Gabor", NTI_DUAL_GABOR, 0, 0, 0, 0); }
+NT_API nt_layer *nt_monomial_layer(nt_tape *t, int degree) {
+    return nti_dual_layer(t, "nt_monomial_layer", "Monomial", NTI_DUAL_MONOMIAL, 0, 0, 0, degree);
+}
+NT_API nt_layer *nt_rectified_monomial_layer(nt_tape *t, int degree) {
+    return nti_dual_layer(t, "nt_rectified_monomial_layer", "RectifiedMonomial", NTI_DUAL_RECTIFIED_MONOMIAL, 0, 0, 0, degree);
+}
+NT_API nt_layer *nt_hermite_layer(nt_tape *t, int degree) {
+    return nti_dual_layer(t, "nt_hermite_layer", "Hermite", NTI_DUAL_HERMITE, 0, 0, 0, degree);
+}
+NT_API nt_layer *nt_exp_normalized_layer(nt_tape *t, double gamma, double shift, int clip) {
+    return nti_dual_layer(t, "nt_exp_normalized_layer", "ExpNormalized", NTI_DUAL_EXP_NORMALIZED, gamma, shift, 0, clip != 0);
+}
+
+// A copy of an array at the high end; NULL after an error.
+static const void *nti_keep(nt_tape *t, const char *name, const void *data, size_t bytes) {
+    void *copy = nti_high(t, NTI_PLAIN, NTI_FOR_OBJECT, bytes ? bytes : 1);
+    if (!copy) nti_no_room(t, name);
+    else if (bytes) memcpy(copy, data, bytes);
+    return copy;
+}
+
+NT_API nt_layer *nt_polynomial_layer(nt_tape *t, int count, const double *coefficients) {
+    if (t && (count < 0 || (count && !coefficients))) return nti_layer_wrong(t, "nt_polynomial_layer: no coefficients");
+    for (int k = 0; t && k < count; k++)
+        if (coefficients[k] - coefficients[k] != 0) return nti_layer_wrong(t, "nt_polynomial_layer: coefficients are finite");
+    nt_layer *l = nti_dual_layer(t, "nt_polynomial_layer", "Polynomial", NTI_DUAL_POLYNOMIAL, 0, 0, 0, 0);
+    if (!l) return NULL;
+    l->dual.count = count;
+    l->dual.coefficients = (const double *)nti_keep(t, "nt_polynomial_layer", coefficients, (size_t)count * sizeof *coefficients);
+    return l->dual.coefficients ? l : NULL;
+}
+
+NT_API nt_layer *nt_elementwise_layer(nt_tape *t, const nt_elementwise_desc *desc) {
+    if (t && (!desc || (!desc->function && !desc->f))) return nti_layer_wrong(t, "nt_elementwise_layer: neither .function nor .f");
+    nt_layer *l = nti_leaf_layer(t, "nt_elementwise_layer", NTI_ELEMENTWISE);
+    if (!l) return NULL;
+    l->hook.function = desc->function, l->hook.user = l->dual.user = desc->user;
+    l->dual.kind = desc->f ? NTI_DUAL_FUNCTION : NTI_DUAL_NONE, l->dual.f = desc->f;
     return l;
 }
 
@@ -21164,8 +21892,11 @@ static nt_layer *nti_norm_layer(nt_tape *t, const char *name, int kind, const nt
     memset(&d, 0, sizeof d);
     if (desc) d = *desc;
     if (t && !nti_is_float(d.dtype)) return nti_layer_wrong(t, "a normalization layer: parameters have a floating dtype");
+    if (t && (d.axes.count < 0 || d.axes.count > NT_MAX_RANK || (d.axes.count && kind != NTI_LAYER_NORM)))
+        return nti_layer_wrong(t, "a normalization layer: .axes are for nt_layer_norm_layer, at most 8");
     nt_layer *l = nti_leaf_layer(t, name, kind);
     if (!l) return NULL;
+    l->axes = d.axes;
     l->number = d.eps == 0 ? eps : d.eps == NT_ZERO ? 0 : d.eps, l->dtype = d.dtype;
     l->use[0] = !d.no_scale, l->init[0].kind = NT_INIT_ONES;
     if (l->slots > 1) l->use[1] = !d.no_bias, l->init[1].kind = NT_INIT_ZEROS;
@@ -21235,6 +21966,77 @@ NT_API nt_layer *nt_attention_layer(nt_tape *t, int heads, const nt_attention_la
         else
             nti_init_axes(&l->init[2 * k], 2, 1, 2);
     }
+    return l;
+}
+
+NT_API nt_layer *nt_scale_layer(nt_tape *t, double factor) {
+    nt_layer *l = nti_leaf_layer(t, "nt_scale_layer", NTI_SCALE);
+    if (l) l->number = factor;
+    return l;
+}
+
+NT_API nt_layer *nt_linear_map_layer(nt_tape *t, int axis, int64_t rows, int64_t columns, const double *matrix) {
+    if (t && (rows < 1 || columns < 1 || rows > INT64_MAX / 8 / columns || !matrix))
+        return nti_layer_wrong(t, "nt_linear_map_layer: a matrix has one row and one column at least");
+    nt_layer *l = nti_leaf_layer(t, "nt_linear_map_layer", NTI_LINEAR_MAP);
+    if (!l) return NULL;
+    l->axis = axis, l->rows = rows, l->columns = columns;
+    l->matrix = (const double *)nti_keep(t, "nt_linear_map_layer", matrix, (size_t)(rows * columns) * sizeof *matrix);
+    return l->matrix ? l : NULL;
+}
+
+NT_API nt_layer *nt_image_resize_layer(nt_tape *t, nt_shape shape, const nt_resize_desc *desc) {
+    int wrong = shape.rank < 1 || shape.rank > 3 || (desc && (unsigned)desc->method > NT_BILINEAR);
+    for (int k = 0; k < shape.rank && !wrong; k++) wrong = shape.size[k] < 1;
+    if (t && wrong) return nti_layer_wrong(t, "nt_image_resize_layer: 1 to 3 sizes of 1 or more, .method is nearest or bilinear");
+    nt_layer *l = nti_pool_layer(t, "nt_image_resize_layer", NTI_IMAGE_RESIZE, shape, NULL);
+    if (l && desc) l->resize = *desc;
+    return l;
+}
+
+NT_API nt_layer *nt_index_layer(nt_tape *t, int count, const nt_range *ranges) {
+    int wrong = count < 0 || count >= NT_MAX_RANK || (count && !ranges);
+    for (int k = 0; k < count && !wrong; k++) wrong = (unsigned)ranges[k].kind > NT_RANGE_AT || (ranges[k].kind == NT_RANGE_AT && ranges[k].start == NT_OPEN);
+    if (t && wrong) return nti_layer_wrong(t, "nt_index_layer: up to 7 ranges of a known kind");
+    nt_layer *l = nti_leaf_layer(t, "nt_index_layer", NTI_INDEX);
+    if (!l) return NULL;
+    l->count = count, l->ranges = (const nt_range *)nti_keep(t, "nt_index_layer", ranges, (size_t)count * sizeof *ranges);
+    return l->ranges ? l : NULL;
+}
+
+NT_API nt_layer *nt_aggregate_layer(nt_tape *t, const nt_aggregate_desc *desc) {
+    nt_layer *l = nti_leaf_layer(t, "nt_aggregate_layer", NTI_AGGREGATE);
+    if (l && desc) l->aggregate = *desc;
+    return l;
+}
+
+static const char *nti_global_attention_wrong(const nt_global_attention_desc *d) {
+    double std[6];
+    std[0] = d->key_std, std[1] = d->value_std, std[2] = d->query_std, std[3] = d->out_std, std[4] = d->b_std, std[5] = d->position_std;
+    if (d->features < 1 || d->key < 1 || d->value < 1 || d->heads < 1) return ".features, .key, .value and .heads are 1 or more";
+    if ((unsigned)d->mechanism > NT_ATTEND_RELU || (unsigned)d->position > NT_POSITION_CONCAT || (unsigned)d->decay > NT_POSITION_INV)
+        return "an unknown mechanism, position or decay";
+    if (d->position_channels < 0 || !(d->alpha >= 0 && d->p >= 0 && d->alpha < HUGE_VAL && d->p < HUGE_VAL))
+        return ".position_channels, .alpha and .p are not negative";
+    for (int k = 0; k < 6; k++)
+        if (!(std[k] >= 0 && std[k] < HUGE_VAL)) return "standard deviations are not negative";
+    return nti_is_float(d->dtype) ? NULL : "parameters have a floating dtype";
+}
+
+NT_API nt_layer *nt_global_self_attention_layer(nt_tape *t, const nt_global_attention_desc *desc) {
+    nt_global_attention_desc d;
+    memset(&d, 0, sizeof d);
+    if (desc) d = *desc;
+    d.key_std = nti_std_or(d.key_std, 1), d.value_std = nti_std_or(d.value_std, 1), d.query_std = nti_std_or(d.query_std, 1);
+    d.out_std = nti_std_or(d.out_std, 1), d.position_std = nti_std_or(d.position_std, 1), d.b_std = nti_std_or(d.b_std, 0);
+    d.alpha = nti_std_or(d.alpha, 1), d.p = nti_std_or(d.p, 2);
+    const char *wrong = nti_global_attention_wrong(&d);
+    if (t && wrong) nti_sticky(t, NT_ERROR_ARGUMENT, "nt_global_self_attention_layer: %s", wrong);
+    nt_layer *l = wrong ? NULL : nti_leaf_layer(t, "nt_global_self_attention_layer", NTI_GLOBAL_ATTENTION);
+    if (!l) return NULL;
+    l->attention = d, l->features = d.features, l->dtype = d.dtype, l->b_std = d.b_std, l->parameterization = NT_PARAM_NTK;
+    for (int k = 0; k < l->slots; k++) l->use[k] = 1, l->init[k] = nti_init_std(1, 0);
+    l->use[NTI_GA_QUERY] = d.sqrt_scaling != 0, l->use[NTI_GA_BIAS] = d.bias == NT_BIAS_ON, l->use[NTI_GA_POSITION] = d.position != NT_POSITION_NONE;
     return l;
 }
 
@@ -21664,7 +22466,7 @@ static nt_tensor *nti_apply_leaf(nt_layer *l, nt_tensor *x, const nt_apply_desc 
 
 static nt_tensor *nti_apply_steps(const nt_layer *net, nt_tensor *x, const nt_apply_desc *d, nt_key_value key, int init) {
     nt_tape *t = net->tape;
-    nti_application a = { d->train, NULL, NULL, 0 };
+    nti_application a = { d->train, NULL, NULL, 0, init, d->pattern };
     uint32_t epoch = nti_new_epoch(t);
     int level = 0;
     nt_tensor **kept = (nt_tensor **)nti_low(t, (size_t)(net->depth + 1) * sizeof *kept);
