@@ -35,10 +35,11 @@
 //     public      >>configuration  >>values  >>tape  >>errors  >>leaves  >>operations  >>random  >>transforms  >>loops
 //                 >>custom  >>programs  >>layers  >>predictions  >>optimizers  >>files
 //     private     >>formatting  >>arena  >>evaluator  >>tensors  >>recording  >>keys  >>random numbers
-//                 what kernels are told: >>maps  >>products  >>row kernels  >>linear algebra  >>update kernels
+//                 what kernels are told: >>maps  >>products  >>row kernels  >>linear algebra  >>update kernels  >>duals
 //                 compiled for each instruction set: >>kernels  >>vector mathematics  >>random bits  >>product kernels
-//                 >>convolution kernels  >>row kernels of a pass  >>updates  >>halves  >>linear algebra kernels  >>passes
-//                 >>integers  >>casts  >>random arrays  >>initializers
+//                 >>convolution kernels  >>row kernels of a pass  >>updates  >>halves  >>linear algebra kernels
+//                 >>dual kernels  >>passes
+//                 >>expansions  >>integers  >>casts  >>random arrays  >>initializers
 //                 operations, their plans and tiles: >>matmul  >>convolution  >>axes  >>reductions  >>row operations  >>attention
 //                 >>pooling rows  >>moving rows  >>gather and scatter  >>scans and sorts  >>check of indices  >>factorisations
 //                 >>elementwise driver  >>half precision  >>evaluators
@@ -2950,6 +2951,57 @@ typedef struct nti_half_table {
 typedef struct nti_update_table {
     void (*update)(const nti_update *u, void *p, const void *g, void *m, void *v, size_t n);
 } nti_update_table;
+// >>duals
+// Infinite-width rules of activations. For (u, v) normal with variances q11, q22 and covariance q12 a rule is k = E f(u) f(v) and
+// its derivative E f'(u) f'(v), the dual activation. What a position needs of its own variance is prepared once as `sides`; a pair of
+// positions then takes both, its covariance k and its tangent kernel t.
+enum {
+    NTI_DUAL_NONE,
+    NTI_DUAL_ABRELU,             // a min(x, 0) + b max(x, 0)
+    NTI_DUAL_ERF,                // a erf(b x) + c
+    NTI_DUAL_GELU,               // x Phi(x)
+    NTI_DUAL_SIN,                // a sin(b x + c)
+    NTI_DUAL_RBF,                // sqrt(2) sin(sqrt(2 a) x + pi / 4): exp(-a E (u - v)^2)
+    NTI_DUAL_EXP,                // a exp(b x)
+    NTI_DUAL_GAUSSIAN,           // a exp(b x^2); infinite where the expectation does not exist (b > 0)
+    NTI_DUAL_GABOR,              // exp(-x^2) sin(x)
+    NTI_DUAL_SIGN,               // sign(x); its derivative counts as 0
+    NTI_DUAL_MONOMIAL,           // x^degree
+    NTI_DUAL_RECTIFIED_MONOMIAL, // x^degree where x >= 0, else 0
+    NTI_DUAL_POLYNOMIAL,         // the sum of coefficients[i] x^i, i < count
+    NTI_DUAL_HERMITE,            // He_degree(x) / sqrt(degree!), as if variances were 1: q12^degree
+    NTI_DUAL_EXP_NORMALIZED,     // sqrt(q11 q22) exp(a (correlation + b)), of no function; degree: clip the correlation (it always is)
+    NTI_DUAL_FUNCTION,           // f(user, x), smooth or with a kink at 0; by expansion in Hermite polynomials
+    NTI_DUAL_COUNT
+};
+#define NTI_DUAL_TERMS 40 // of an expansion
+
+typedef struct nti_dual {
+    int kind; // 0: none
+    double a, b, c;
+    int degree, count;
+    const double *coefficients;
+    double (*f)(void *user, double x);
+    void *user;
+} nti_dual;
+
+typedef struct nti_dual_table { // arrays of the pass's floating type; n is a multiple of NTI_SUM_LANES
+    void (*prepare)(const nti_dual *d, const void *q, void *side, int64_t n); // side[s * n + j] from the variance q[j]
+    // In place: k = E f(u) f(v), t = t E f'(u) f'(v), or t NULL; side s of element j at side[s * pitch + j].
+    void (*pair)(const nti_dual *d, void *k, void *t, const void *side1, const void *side2, int64_t pitch, int64_t n);
+    void (*self)(const nti_dual *d, void *q, void *t, int64_t n); // the same at u = v
+} nti_dual_table;
+
+static int nti_dual_terms(const nti_dual *d) { return d->kind == NTI_DUAL_POLYNOMIAL ? d->count : NTI_DUAL_TERMS; }
+static int nti_dual_expanded(const nti_dual *d) { return d->kind == NTI_DUAL_POLYNOMIAL || d->kind == NTI_DUAL_FUNCTION; }
+// Numbers that prepare makes of one variance. Expansions: 1 / sqrt(q), then nti_dual_coefficients.
+// Others: sqrt(q), half of what its rounding lost (relative), 1 / sqrt(q), and 1 / sqrt(1 + g q) where the rule has such a root.
+static int nti_dual_sides(const nti_dual *d) {
+    if (nti_dual_expanded(d)) return 1 + nti_dual_terms(d);
+    return d->kind == NTI_DUAL_ERF || d->kind == NTI_DUAL_GELU || d->kind == NTI_DUAL_GAUSSIAN || d->kind == NTI_DUAL_GABOR ? 4 : 3;
+}
+// a_0 and a_n / sqrt(q) for n > 0, `count` from `first` on, of four variances.
+static void nti_dual_coefficients(const nti_dual *d, const double q[4], int first, int count, double a[NTI_DUAL_TERMS][4]);
 #endif // NTI_IMPLEMENT && !NTI_PASS
 #ifdef NTI_PASS
 // >>kernels
@@ -6053,6 +6105,288 @@ static const nti_linear_table
 #undef NTI_STRIP_PUT
 #endif // NTI_PASS
 #ifdef NTI_PASS
+// >>dual kernels
+// The rules of >>duals. Products of variances would leave the range of float, so they work with standard deviations s, the product
+// r = s1 s2, the correlation c and near = 1 - |c|, which is found without cancellation: where |k| comes close to r, the error of the
+// two square roots counts, and it is known. Nothing here gives NaN for finite variances, whatever rounding did to k.
+#if NTI_F64
+static const double NTI_K(nti_dual_acos)[] = {   // acos(1 - x) / sqrt(x)
+    1.4142135623730951, 0.11785113019774244, 0.026516504296307611, 0.0078918166702553506, 0.0026854119247711132,
+    0.00098868844286654901, 0.00038374803873780002, 0.00015220229217762973, 7.4279598471188532e-5, -1.1999391495242419e-5,
+    0.00012108530380758759, -0.00022910544973684919, 0.00038371210733598568, -0.00046961781233596199, 0.00043329519877776092,
+    -0.00028810484616562135, 0.00013196564710047365, -3.7254426056508196e-5, 5.0066292402165134e-6 };
+static const double NTI_K(nti_dual_arc)[] = {    // (sin(t) - t cos(t)) / x^(3/2), where cos(t) = 1 - x
+    0.94280904158206336, 0.047140452079106573, 0.007576144083784642, 0.001753737071328701, 0.00048825601578722704,
+    0.00015211492712421612, 5.1088398929594002e-5, 1.8381859823673701e-5, 5.7051509466136096e-6, 5.8545544726280424e-6,
+    -6.9676870728088202e-6, 1.4938914580484016e-5, -1.96649711084131e-5, 2.0055752972535145e-5, -1.4456948129637624e-5,
+    7.184880588695826e-6, -2.1850736437755814e-6, 3.1940844568527071e-7 };
+#else
+static const float NTI_K(nti_dual_acos)[] = {
+    1.41421354f, 0.117853631f, 0.0264669187f, 0.00826279478f, 0.00134562804f, 0.00353583221f, -0.00213546729f, 0.0012534249f };
+static const float NTI_K(nti_dual_arc)[] = {
+    0.942809055f, 0.0471391837f, 0.00759522092f, 0.00164746131f, 0.000763355269f, -0.000195110626f, 0.000240819617f };
+#endif
+#define NTI_DUAL_POLY(x, name) NTI_K(nti_poly)(x, NTI_K(name), (int)(sizeof NTI_K(name) / sizeof(NTI_T)))
+#define NTI_LEAST NTI_K(nti_least)
+#define NTI_MOST NTI_K(nti_most)
+#define NTI_COPYSIGN NTI_K(nti_copysign)
+#define NTI_SQRT NTI_K(nti_sqrt)
+#define NTI_DUAL_MAX NTI_SPLAT(sizeof(NTI_T) == 8 ? (NTI_T)1.7976931348623157e308 : (NTI_T)3.4028234664e38)
+#define NTI_DUAL_MIN NTI_SPLAT(sizeof(NTI_T) == 8 ? (NTI_T)2.2250738585072014e-308 : (NTI_T)1.17549435e-38)
+
+typedef struct NTI_K(nti_dual_numbers) { // of one rule
+    NTI_T g;                 // of the root 1 / sqrt(1 + g q)
+    NTI_T x[6];
+    int degree;
+} NTI_K(nti_dual_numbers);
+#define NTI_DUAL_NUMBERS NTI_K(nti_dual_numbers)
+
+typedef struct NTI_K(nti_dual_point) { // of one pair
+    NTI_V k, r, near;
+    NTI_V s1, s2, h1, h2, w1, w2;
+} NTI_K(nti_dual_point);
+#define NTI_DUAL_POINT NTI_K(nti_dual_point)
+
+// sqrt(q), half of its error and its inverse; a variance below the range of normal numbers is none.
+static NTI_INLINE void NTI_K(nti_dual_root)(NTI_V q, NTI_V *s, NTI_V *h, NTI_V *inverse) {
+    NTI_VI some = NTI_LE(NTI_DUAL_MIN, q);
+    NTI_V zero = NTI_SPLAT(0), one = NTI_SPLAT(1), x = NTI_CHOOSE(some, q, one), root = NTI_SQRT(x), square = root * root;
+    NTI_V lost = ((x - square) - NTI_K(nti_product_error)(root, root, square)) / (x * (NTI_T)2);
+    *s = NTI_CHOOSE(some, root, zero);
+    *h = NTI_CHOOSE(some, lost, zero);
+    *inverse = NTI_CHOOSE(some, one / root, zero);
+}
+static NTI_INLINE NTI_V NTI_K(nti_dual_width)(NTI_V q, NTI_T g) { // infinite where 1 + g q is not positive
+    NTI_V x = NTI_MOST(NTI_FMA(q, NTI_SPLAT(g), NTI_SPLAT(1)), NTI_SPLAT(0));
+    return NTI_SPLAT(1) / NTI_SQRT(x);
+}
+
+// E f(u) f(v), and *dot = E f'(u) f'(v)
+static NTI_INLINE NTI_V NTI_K(nti_dual_relu)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V *dot) {
+    NTI_V part = NTI_SQRT(p->near) * m->x[0], one = NTI_SPLAT(1);
+    NTI_V base = NTI_CHOOSE(NTI_LT(p->k, NTI_SPLAT(0)), NTI_SPLAT(m->x[2]), NTI_SPLAT(m->x[1]));
+    *dot = base - NTI_COPYSIGN(part * NTI_DUAL_POLY(p->near, nti_dual_acos), p->k);
+    NTI_V arc = part * p->near * NTI_DUAL_POLY(p->near, nti_dual_arc);
+    return p->r * NTI_FMA(NTI_COPYSIGN(one - p->near, p->k), base, arc);
+}
+
+// The root of (1 + g q11) (1 + g q22) - (g q12)^2 over that of the first product, from positive terms alone; and g q12 over the same.
+static NTI_INLINE NTI_V NTI_K(nti_dual_cosine)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V *sine) {
+    NTI_V g = NTI_SPLAT(m->g), a = p->s1 * p->w1, b = p->s2 * p->w2, a2 = a * a * g, b2 = b * b * g, two = NTI_SPLAT(2);
+    *sine = (p->k * p->w1) * (p->w2 * g);
+    NTI_V c2 = NTI_FMA(a2 * b2, p->near * (two - p->near), NTI_FMA(a2, p->w2 * p->w2, p->w1 * p->w1));
+    return NTI_SQRT(c2);
+}
+static NTI_INLINE NTI_V NTI_K(nti_dual_erf)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V *dot) {
+    NTI_V sine, cosine = NTI_K(nti_dual_cosine)(m, p, &sine);
+    *dot = (p->w1 * p->w2) / cosine * m->x[1];
+    return NTI_FMA(NTI_COPYSIGN(NTI_K(nti_angle)(NTI_K(nti_abs)(sine), cosine), sine), NTI_SPLAT(m->x[0]), NTI_SPLAT(m->x[2]));
+}
+
+static NTI_DUAL_NUMBERS NTI_K(nti_dual_begin)(const nti_dual *d) {
+    NTI_DUAL_NUMBERS m;
+    const double pi = 3.14159265358979323846;
+    memset(&m, 0, sizeof m);
+    m.degree = d->degree;
+    switch (d->kind) {
+        case NTI_DUAL_ABRELU:
+            m.x[0] = (NTI_T)((d->a - d->b) * (d->a - d->b) / (2 * pi));
+            m.x[1] = (NTI_T)((d->a * d->a + d->b * d->b) / 2);
+            m.x[2] = (NTI_T)(d->a * d->b);
+            break;
+        case NTI_DUAL_ERF:
+            m.g = (NTI_T)(2 * d->b * d->b);
+            m.x[0] = (NTI_T)(d->a * d->a * 2 / pi);
+            m.x[1] = (NTI_T)(d->a * d->a * d->b * d->b * 4 / pi);
+            m.x[2] = (NTI_T)(d->c * d->c);
+            break;
+        default: break;
+    }
+    return m;
+}
+
+static NTI_INLINE NTI_DUAL_POINT NTI_K(nti_dual_at)(const NTI_T *k, const NTI_T *side1, const NTI_T *side2, int64_t pitch, int64_t j, int wide) {
+    NTI_DUAL_POINT p;
+    p.k = NTI_LOAD(k + j);
+    p.s1 = NTI_LOAD(side1 + j), p.h1 = NTI_LOAD(side1 + pitch + j);
+    p.s2 = NTI_LOAD(side2 + j), p.h2 = NTI_LOAD(side2 + pitch + j);
+    p.w1 = p.w2 = NTI_SPLAT(0);
+    if (wide) p.w1 = NTI_LOAD(side1 + 3 * pitch + j), p.w2 = NTI_LOAD(side2 + 3 * pitch + j);
+    p.r = p.s1 * p.s2;
+    NTI_V lost = NTI_FMA(p.r, p.h1 + p.h2, NTI_K(nti_product_error)(p.s1, p.s2, p.r));
+    NTI_V inverse = NTI_LOAD(side1 + 2 * pitch + j) * NTI_LOAD(side2 + 2 * pitch + j);
+    p.near = NTI_MOST(((p.r - NTI_K(nti_abs)(p.k)) + lost) * inverse, NTI_SPLAT(0));
+    p.near = NTI_CHOOSE(NTI_EQ(p.r, NTI_SPLAT(0)), NTI_SPLAT(1), p.near);
+    return p;
+}
+static NTI_INLINE NTI_DUAL_POINT NTI_K(nti_dual_alone)(NTI_V q, NTI_T g) {
+    NTI_DUAL_POINT p;
+    NTI_V inverse;
+    NTI_K(nti_dual_root)(q, &p.s1, &p.h1, &inverse);
+    p.s2 = p.s1, p.h2 = p.h1;
+    p.w1 = p.w2 = NTI_K(nti_dual_width)(q, g);
+    NTI_VI none = NTI_EQ(p.s1, NTI_SPLAT(0));
+    p.k = p.r = NTI_CHOOSE(none, NTI_SPLAT(0), q);
+    p.near = NTI_CHOOSE(none, NTI_SPLAT(1), NTI_SPLAT(0));
+    return p;
+}
+
+// A derivative that overflows stays finite, since it meets tangent kernels of 0.
+#define NTI_DUAL_RULES(name, wide)                                                                                                         \
+    static void NTI_K(nti_pair_##name)(const nti_dual *d, NTI_T *k, NTI_T *t, const NTI_T *side1, const NTI_T *side2, int64_t pitch,       \
+                                       int64_t n) {                                                                                        \
+        const NTI_DUAL_NUMBERS m = NTI_K(nti_dual_begin)(d);                                                                               \
+        NTI_V dot;                                                                                                                         \
+        if (t)                                                                                                                             \
+            for (int64_t j = 0; j < n; j += NTI_W) {                                                                                       \
+                const NTI_DUAL_POINT p = NTI_K(nti_dual_at)(k, side1, side2, pitch, j, wide);                                              \
+                NTI_STORE(k + j, NTI_K(nti_dual_##name)(&m, &p, &dot));                                                                    \
+                NTI_STORE(t + j, NTI_LOAD(t + j) * dot);                                                                                   \
+            }                                                                                                                              \
+        else                                                                                                                               \
+            for (int64_t j = 0; j < n; j += NTI_W) {                                                                                       \
+                const NTI_DUAL_POINT p = NTI_K(nti_dual_at)(k, side1, side2, pitch, j, wide);                                              \
+                NTI_STORE(k + j, NTI_K(nti_dual_##name)(&m, &p, &dot));                                                                    \
+            }                                                                                                                              \
+    }                                                                                                                                      \
+    static void NTI_K(nti_self_##name)(const nti_dual *d, NTI_T *q, NTI_T *t, int64_t n) {                                                 \
+        const NTI_DUAL_NUMBERS m = NTI_K(nti_dual_begin)(d);                                                                               \
+        for (int64_t j = 0; j < n; j += NTI_W) {                                                                                           \
+            const NTI_DUAL_POINT p = NTI_K(nti_dual_alone)(NTI_LOAD(q + j), m.g);                                                          \
+            NTI_V dot;                                                                                                                     \
+            NTI_STORE(q + j, NTI_K(nti_dual_##name)(&m, &p, &dot));                                                                        \
+            if (t) NTI_STORE(t + j, NTI_LOAD(t + j) * dot);                                                                                \
+        }                                                                                                                                  \
+    }
+NTI_DUAL_RULES(relu, 0)
+NTI_DUAL_RULES(erf, 1)
+
+// Expansions f(s z) = sum of a_n(q) h_n(z) in normalised Hermite polynomials: k = sum of a_n a'_n c^n. Kept are a_0 and b_n = a_n / s,
+// so that k = a_0 a'_0 + q12 (b_1 b'_1 + b_2 b'_2 c + ..) and the derivative is the sum of n b_n b'_n c^(n-1), at s = 0 too.
+static NTI_INLINE NTI_V NTI_K(nti_dual_series)(const NTI_T *side1, const NTI_T *side2, int64_t pitch, int terms, NTI_V c, NTI_V k, NTI_V *dot) {
+    NTI_V sum = NTI_SPLAT(0), slope = sum;
+    for (int n = terms - 1; n > 0; n--) {
+        NTI_V b = NTI_LOAD(side1 + (n + 1) * pitch) * NTI_LOAD(side2 + (n + 1) * pitch);
+        sum = NTI_FMA(sum, c, b);
+        slope = NTI_FMA(slope, c, b * (NTI_T)n);
+    }
+    *dot = slope;
+    return terms > 0 ? NTI_FMA(k, sum, NTI_LOAD(side1 + pitch) * NTI_LOAD(side2 + pitch)) : NTI_SPLAT(0);
+}
+// A block of coefficients; what is too large for products of two of them stops there.
+static void NTI_K(nti_prepare_series)(const nti_dual *d, const NTI_T *q, NTI_T *side, int64_t n) {
+    const double most = sizeof(NTI_T) == 8 ? 1e150 : 1e17;
+    const int terms = nti_dual_terms(d);
+    double a[NTI_DUAL_TERMS][4], v[4];
+    NTI_V s, h, inverse;
+    for (int64_t j = 0; j < n; j += NTI_W) {
+        NTI_K(nti_dual_root)(NTI_LOAD(q + j), &s, &h, &inverse);
+        NTI_STORE(side + j, inverse);
+    }
+    for (int64_t j = 0; j < n; j += 4)
+        for (int first = 0; first < terms; first += NTI_DUAL_TERMS) {
+            int count = terms - first < NTI_DUAL_TERMS ? terms - first : NTI_DUAL_TERMS;
+            for (int k = 0; k < 4; k++) v[k] = q[j + k] < 0 ? 0 : (double)q[j + k];
+            nti_dual_coefficients(d, v, first, count, a);
+            for (int i = 0; i < count; i++)
+                for (int k = 0; k < 4; k++)
+                    side[(1 + first + i) * n + j + k] = (NTI_T)(a[i][k] > most ? most : a[i][k] < -most ? -most : a[i][k]);
+        }
+}
+static void NTI_K(nti_pair_series)(const nti_dual *d, NTI_T *k, NTI_T *t, const NTI_T *side1, const NTI_T *side2, int64_t pitch, int64_t n) {
+    const int terms = nti_dual_terms(d);
+    const NTI_V one = NTI_SPLAT(1);
+    NTI_V dot;
+    for (int64_t j = 0; j < n; j += NTI_W) {
+        NTI_V x = NTI_LOAD(k + j), c = NTI_K(nti_clamp)(x * NTI_LOAD(side1 + j) * NTI_LOAD(side2 + j), -one, one);
+        NTI_STORE(k + j, NTI_K(nti_dual_series)(side1 + j, side2 + j, pitch, terms, c, x, &dot));
+        if (t) NTI_STORE(t + j, NTI_LOAD(t + j) * dot);
+    }
+}
+static void NTI_K(nti_self_series)(const nti_dual *d, NTI_T *q, NTI_T *t, int64_t n) {
+    const int terms = nti_dual_terms(d);
+    double a[NTI_DUAL_TERMS][4], v[4];
+    for (int64_t j = 0; j < n; j += 4) {
+        double sum[4] = { 0 }, slope[4] = { 0 };
+        for (int k = 0; k < 4; k++) v[k] = q[j + k] < 0 ? 0 : (double)q[j + k];
+        for (int first = 0; first < terms; first += NTI_DUAL_TERMS) {
+            int count = terms - first < NTI_DUAL_TERMS ? terms - first : NTI_DUAL_TERMS;
+            nti_dual_coefficients(d, v, first, count, a);
+            for (int i = 0; i < count; i++)
+                for (int k = 0; k < 4; k++) {
+                    int order = first + i;
+                    double c = order < 2 || v[k] > 0;   // the correlation, to the power of order - 1
+                    sum[k] += order ? v[k] * a[i][k] * a[i][k] : a[i][k] * a[i][k];
+                    slope[k] += c * order * a[i][k] * a[i][k];
+                }
+        }
+        for (int k = 0; k < 4; k++) {
+            q[j + k] = (NTI_T)sum[k];
+            if (t) t[j + k] *= (NTI_T)slope[k];
+        }
+    }
+}
+
+typedef void (*NTI_K(nti_pair_rule))(const nti_dual *, NTI_T *, NTI_T *, const NTI_T *, const NTI_T *, int64_t, int64_t);
+typedef void (*NTI_K(nti_self_rule))(const nti_dual *, NTI_T *, NTI_T *, int64_t);
+#define NTI_DUAL_BOTH(name) { NTI_K(nti_pair_##name), NTI_K(nti_self_##name) }
+static const struct {
+    NTI_K(nti_pair_rule) pair;
+    NTI_K(nti_self_rule) self;
+} NTI_K(nti_dual_rules)[NTI_DUAL_COUNT] = { // by kind
+    { NULL, NULL },
+    NTI_DUAL_BOTH(relu),   // ABRELU
+    NTI_DUAL_BOTH(erf),
+    { NULL, NULL },
+    { NULL, NULL },
+    { NULL, NULL },
+    { NULL, NULL },
+    { NULL, NULL },
+    { NULL, NULL },
+    { NULL, NULL },
+    { NULL, NULL },
+    { NULL, NULL },
+    NTI_DUAL_BOTH(series), // POLYNOMIAL
+    { NULL, NULL },
+    { NULL, NULL },
+    NTI_DUAL_BOTH(series), // FUNCTION
+};
+static void NTI_K(nti_dual_prepare)(const nti_dual *d, const void *q, void *side, int64_t n) {
+    const NTI_T *x = (const NTI_T *)q;
+    NTI_T *to = (NTI_T *)side;
+    if (nti_dual_expanded(d)) {
+        NTI_K(nti_prepare_series)(d, x, to, n);
+        return;
+    }
+    const NTI_T g = NTI_K(nti_dual_begin)(d).g;
+    const int wide = nti_dual_sides(d) > 3;
+    for (int64_t j = 0; j < n; j += NTI_W) {
+        NTI_V v = NTI_LOAD(x + j), s, h, inverse;
+        NTI_K(nti_dual_root)(v, &s, &h, &inverse);
+        NTI_STORE(to + j, s), NTI_STORE(to + n + j, h), NTI_STORE(to + 2 * n + j, inverse);
+        if (wide) NTI_STORE(to + 3 * n + j, NTI_K(nti_dual_width)(v, g));
+    }
+}
+static void NTI_K(nti_dual_pair)(const nti_dual *d, void *k, void *t, const void *side1, const void *side2, int64_t pitch, int64_t n) {
+    NTI_K(nti_dual_rules)[d->kind].pair(d, (NTI_T *)k, (NTI_T *)t, (const NTI_T *)side1, (const NTI_T *)side2, pitch, n);
+}
+static void NTI_K(nti_dual_self)(const nti_dual *d, void *q, void *t, int64_t n) {
+    NTI_K(nti_dual_rules)[d->kind].self(d, (NTI_T *)q, (NTI_T *)t, n);
+}
+static const nti_dual_table NTI_K(nti_dual_table) = { NTI_K(nti_dual_prepare), NTI_K(nti_dual_pair), NTI_K(nti_dual_self) };
+#undef NTI_DUAL_POLY
+#undef NTI_LEAST
+#undef NTI_MOST
+#undef NTI_COPYSIGN
+#undef NTI_SQRT
+#undef NTI_DUAL_MAX
+#undef NTI_DUAL_MIN
+#undef NTI_DUAL_NUMBERS
+#undef NTI_DUAL_POINT
+#undef NTI_DUAL_RULES
+#undef NTI_DUAL_BOTH
+#endif // NTI_PASS
+#ifdef NTI_PASS
 // The end of a pass: what the pass base defined goes, so that the next pass can start.
 #undef NTI_LV
 #undef NTI_EACH
@@ -6164,13 +6498,15 @@ struct nti_isa {
     const nti_rows_table *rows[2];
     const nti_update_table *update[2];
     const nti_linear_table *linear[2];
+    const nti_dual_table *dual[2];
     const nti_half_table *half;
 };
 #define NTI_ISA_ROW(suffix)                                                                                                        \
     { #suffix, { &nti_math_f32_##suffix, &nti_math_f64_##suffix }, { &nti_random_f32_##suffix, &nti_random_f64_##suffix },          \
       { &nti_gemm_f32_##suffix, &nti_gemm_f64_##suffix }, { &nti_rows_table_f32_##suffix, &nti_rows_table_f64_##suffix },           \
       { &nti_update_table_f32_##suffix, &nti_update_table_f64_##suffix },                                                          \
-      { &nti_linear_table_f32_##suffix, &nti_linear_table_f64_##suffix }, &nti_half_table_f32_##suffix }
+      { &nti_linear_table_f32_##suffix, &nti_linear_table_f64_##suffix },                                                          \
+      { &nti_dual_table_f32_##suffix, &nti_dual_table_f64_##suffix }, &nti_half_table_f32_##suffix }
 static const struct nti_isa nti_isas[] = {
     NTI_ISA_ROW(base),
 #if NTI_DISPATCH
@@ -6193,6 +6529,62 @@ static const struct nti_isa *nti_isa_choose(nt_isa isa) {
     if (isa == NT_ISA_AVX2) return avx2 ? &nti_isas[1] : NULL;
 #endif
     return isa == NT_ISA_AUTO || isa == NT_ISA_BASELINE ? &nti_isas[0] : NULL;
+}
+// >>expansions
+// Hermite coefficients of any function: E f(s z) h_n(z) for unit normal z, with h_n = He_n / sqrt(n!). In double, by one source for all
+// passes. Gauss's rule on panels that are finer towards 0, where f(s z) bends when s is large, and where a kink may be.
+#define NTI_DUAL_LEAST 1e-5 // standard deviation; below it f counts as f(0) plus a function homogeneous of degree 1
+
+// Of a polynomial, divided by s for n > 0.
+static double nti_polynomial_coefficient(const nti_dual *d, double s, int n) {
+    double sum = 0, term = 1; // (2i + n)! / (2^i i! sqrt(n!)) s^(2i + n), or - 1
+    for (int k = 1; k <= n; k++) term *= sqrt((double)k);
+    for (int k = n > 0; k < n; k++) term *= s;
+    for (int i = 0; 2 * i + n < d->count; i++) {
+        sum += term * d->coefficients[2 * i + n];
+        term *= s * s * (2 * i + n + 1) * (2 * i + n + 2) / (2 * i + 2);
+    }
+    return sum;
+}
+
+// The first NTI_DUAL_TERMS of f for four deviations at once, divided by s for n > 0.
+static void nti_function_coefficients(const nti_dual *d, const double s[4], double a[NTI_DUAL_TERMS][4]) {
+    static const double node[] = { 0.09501250983763744, 0.28160355077925891, 0.45801677765722739, 0.61787624440264375,
+                                   0.75540440835500303, 0.86563120238783174, 0.94457502307323258, 0.98940093499164993 };
+    static const double weight[] = { 0.1894506104550685,  0.18260341504492359,  0.16915651939500254,  0.14959598881657673,
+                                     0.12462897125553387, 0.095158511682492785, 0.062253523938647893, 0.027152459411754095 };
+    static const double panel[] = { 0, 0.25, 1, 2.25, 4, 6.25, 9, 12.5 };
+    memset(a, 0, NTI_DUAL_TERMS * sizeof *a);
+    for (int k = 0; k < 7 * 16; k++) {
+        double low = panel[k / 16], half = (panel[k / 16 + 1] - low) / 2, x = node[k % 8], part[2][4];
+        double z = low + half + half * (k & 8 ? x : -x), h = weight[k % 8] * half * exp(-z * z / 2) * 0.39894228040143267794, before = 0;
+        for (int j = 0; j < 4; j++) {
+            double p = d->f(d->user, s[j] * z), m = d->f(d->user, -s[j] * z);
+            part[0][j] = p + m, part[1][j] = p - m;
+        }
+        for (int n = 0; n < NTI_DUAL_TERMS; n++) {
+            for (int j = 0; j < 4; j++) a[n][j] += h * part[n & 1][j];
+            double next = (z * h - sqrt((double)n) * before) / sqrt((double)(n + 1));
+            before = h, h = next;
+        }
+    }
+    for (int n = 1; n < NTI_DUAL_TERMS; n++)
+        for (int j = 0; j < 4; j++) a[n][j] /= s[j];
+}
+
+// What >>duals calls a_0 and b_n, of four variances.
+static void nti_dual_coefficients(const nti_dual *d, const double q[4], int first, int count, double a[NTI_DUAL_TERMS][4]) {
+    double s[4];
+    for (int j = 0; j < 4; j++) s[j] = sqrt(q[j]);
+    if (d->kind == NTI_DUAL_POLYNOMIAL) {
+        for (int n = 0; n < count; n++)
+            for (int j = 0; j < 4; j++) a[n][j] = nti_polynomial_coefficient(d, s[j], first + n);
+        return;
+    }
+    double zero = d->f(d->user, 0), at[4];
+    for (int j = 0; j < 4; j++) at[j] = s[j] > NTI_DUAL_LEAST ? s[j] : NTI_DUAL_LEAST;
+    nti_function_coefficients(d, at, a);
+    for (int j = 0; j < 4; j++) a[0][j] = zero + (a[0][j] - zero) * (s[j] / at[j]);
 }
 // >>integers
 // The maps of i32, u32 and bool, and conversion between all dtypes. Integer arithmetic wraps and never traps: it is done
@@ -20619,34 +21011,6 @@ typedef struct nti_layer_row {
     int (*shapes)(const nt_layer *l, const nt_tensor *x, nt_shape *shape); // parameters for inputs like x; 0 after an error. NULL: none
     nt_tensor *(*apply)(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a);
 } nti_layer_row;
-
-// An activation as infinitely wide networks see it. FUNCTION: f, by quadrature.
-enum {
-    NTI_DUAL_NONE,
-    NTI_DUAL_ABRELU,             // a, b; relu is 0, 1
-    NTI_DUAL_ERF,                // a, b, c
-    NTI_DUAL_GELU,
-    NTI_DUAL_SIN,                // a, b, c; cosine is c + pi / 2
-    NTI_DUAL_RBF,                // a: gamma
-    NTI_DUAL_EXP,                // a, b
-    NTI_DUAL_GAUSSIAN,           // a, b
-    NTI_DUAL_GABOR,
-    NTI_DUAL_SIGN,
-    NTI_DUAL_MONOMIAL,           // degree
-    NTI_DUAL_RECTIFIED_MONOMIAL, // degree
-    NTI_DUAL_POLYNOMIAL,         // count, coefficients
-    NTI_DUAL_HERMITE,            // degree
-    NTI_DUAL_EXP_NORMALIZED,     // a: gamma, b: shift, degree: clip
-    NTI_DUAL_FUNCTION            // f, user
-};
-typedef struct nti_dual {
-    int kind;
-    double a, b, c;
-    int degree, count;
-    const double *coefficients;
-    double (*f)(void *user, double x);
-    void *user;
-} nti_dual;
 
 struct nt_layer {
     nt_tape *tape;
