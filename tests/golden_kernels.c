@@ -1,0 +1,311 @@
+// golden_kernels DIR: infinite-width kernels, activations, predictions and finite networks against values from arithmetic in 200 bits and
+// from neural_tangents. Every case runs in f64 and in f32.
+#include "nttrain.h"
+#include "golden.h"
+#include "wide_nets.h"
+
+typedef struct run { // one case in one dtype
+    gd_case *c;
+    nt_tape *t;
+    nt_dtype dtype;
+    wide_nets nets;
+} run;
+
+static void *tape_failure(run *r, const char *call) {
+    return gd_fail(r->c, "%s (%s): %s", call, nt_dtype_name(r->dtype), nt_error(r->t) ? nt_error(r->t) : "no message");
+}
+
+static gd_tensor need(run *r, const char *name) { return gd_as(r->c, gd_need(r->c, name), r->dtype); }
+
+static int has(run *r, const char *name) {
+    gd_tensor t;
+    return gd_find(r->c, name, &t);
+}
+
+// Room for a result, shaped like the expected one.
+static gd_tensor room(run *r, const char *name) {
+    gd_tensor want = gd_need(r->c, name);
+    return gd_new(r->c, r->dtype, want.shape);
+}
+
+static int is_shape(const gd_tensor *t, int rank, const int64_t *size) {
+    int same = t->shape.rank == rank;
+    for (int k = 0; same && k < rank; k++) same = t->shape.size[k] == size[k];
+    return same;
+}
+
+static void want_shape(run *r, const char *name, const gd_tensor *t, int rank, int64_t a, int64_t b, int64_t c) {
+    int64_t size[3] = { a, b, c };
+    if (!gd_stopped(r->c) && !is_shape(t, rank, size)) gd_fail(r->c, "the tensor %s has another shape than the specification says", name);
+}
+
+static gd_rule tolerance(run *r) {
+    gd_rule rule;
+    memset(&rule, 0, sizeof rule);
+    rule.tolerance = gd_number(r->c, r->c->attributes, r->dtype == NT_F64 ? "tol64" : "tol32", r->dtype == NT_F64 ? 1e-10 : 2e-5);
+    return rule;
+}
+
+static void check(run *r, const char *name, const gd_tensor *got) {
+    gd_rule rule = tolerance(r);
+    gd_tensor want = gd_need(r->c, name);
+    if (!gd_stopped(r->c)) gd_compare(r->c, name, got, &want, &rule);
+}
+
+// The only list among the arguments that is no (trace ...) or (diag ...).
+static nt_layer *net_of(run *r) {
+    const gd_node *n = NULL;
+    for (int k = 0; k < r->c->spec->arg_count; k++) {
+        const gd_node *a = r->c->spec->args[k];
+        if (!a->is_list || gd_is(a, "trace") || gd_is(a, "diag")) continue;
+        if (n) gd_fail(r->c, "more than one net");
+        n = a;
+    }
+    if (!n) gd_fail(r->c, "there is no net");
+    return gd_stopped(r->c) ? NULL : wide_net(&r->nets, n);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Finite networks
+// ---------------------------------------------------------------------------------------------------------------------
+static nt_tensor *input_of(run *r, const char *name) {
+    gd_tensor v = need(r, name);
+    if (gd_stopped(r->c)) return NULL;
+    nt_tensor *x = nt_input(r->t, v.dtype, v.shape);
+    if (!x || nt_write(x, v.data) != NT_OK) tape_failure(r, name);
+    return x;
+}
+
+// Number k of the list under the letter, in the order of the words, shaped as the parameter is but for axes of size 1 in front.
+static gd_tensor parameter(run *r, const char *letter, int k, const nt_tensor *p) {
+    char name[32];
+    snprintf(name, sizeof name, "%s%d", letter, k);
+    gd_tensor v = need(r, name);
+    int extra = v.shape.rank - p->rank;
+    for (int j = 0; j < extra && !gd_stopped(r->c); j++)
+        if (v.shape.size[j] != 1) gd_fail(r->c, "%s has another shape than %s", name, p->name);
+    if (extra < 0 || !is_shape(&(gd_tensor){ v.dtype, nt_shape_make(p->rank, v.shape.size + (extra > 0 ? extra : 0)), 0, NULL }, p->rank, p->shape))
+        gd_fail(r->c, "%s has another shape than %s", name, p->name);
+    return v;
+}
+
+static void load_parameters(run *r, nt_layer *net) {
+    nt_params p = nt_parameters(net);
+    char more[32];
+    for (int k = 0; k < p.count && !gd_stopped(r->c); k++) {
+        gd_tensor v = parameter(r, "p", k, p.items[k]);
+        if (!gd_stopped(r->c) && nt_write(p.items[k], v.data) != NT_OK) tape_failure(r, p.items[k]->name);
+    }
+    snprintf(more, sizeof more, "p%d", p.count);
+    if (has(r, more)) gd_fail(r->c, "the network has %d parameters, the file more", p.count);
+}
+
+static nt_layer *finite_net(run *r, nt_tensor *x) {
+    nt_layer *net = x ? net_of(r) : NULL;
+    if (!net) return NULL;
+    if (nt_init(net, nt_key(1), x) != NT_OK) return (nt_layer *)tape_failure(r, "nt_init");
+    load_parameters(r, net);
+    return gd_stopped(r->c) ? NULL : net;
+}
+
+static void check_values(run *r, int count, nt_tensor *const *values, const char *const *names) {
+    nt_params outputs = { count, (nt_tensor **)gd_alloc(r->c, sizeof(nt_tensor *) * (size_t)count) };
+    for (int k = 0; k < count; k++) outputs.items[k] = values[k];
+    nt_program *program = nt_error(r->t) ? NULL : nt_compile_many(r->t, outputs, NULL);
+    if (!program || nt_run(program) != NT_OK) {
+        tape_failure(r, "compiling and running");
+        return;
+    }
+    for (int k = 0; k < count && !gd_stopped(r->c); k++) {
+        gd_tensor got = gd_new(r->c, r->dtype, nt_shape_of(values[k]));
+        nt_read(program, k, got.data);
+        check(r, names[k], &got);
+    }
+}
+
+// f0 at p, f1 at q, out: the expansion around p, at q.
+static void run_expansion(run *r) {
+    static const char *const names[] = { "f0", "f1", "out" };
+    int taylor = gd_is(r->c->spec, "taylor"), degree = taylor ? (int)gd_need_int(r->c, r->c->spec, "degree") : 1;
+    nt_tensor *x = input_of(r, "x1"), *y[3];
+    nt_layer *net = finite_net(r, x);
+    if (!net) return;
+    nt_params p = nt_parameters(net), q = { p.count, (nt_tensor **)gd_alloc(r->c, sizeof(nt_tensor *) * (size_t)(p.count + 1)) };
+    for (int k = 0; k < p.count && !gd_stopped(r->c); k++) {
+        gd_tensor v = parameter(r, "q", k, p.items[k]);
+        if (!gd_stopped(r->c)) q.items[k] = nt_variable(r->t, v.dtype, nt_shape_of(p.items[k]), v.data);
+    }
+    if (gd_stopped(r->c)) return;
+    y[0] = nt_apply(net, x, NULL), y[1] = nt_substitute(y[0], p, q);
+    y[2] = taylor ? nt_taylor(y[1], q, p, degree) : nt_linearize(y[1], q, p);
+    check_values(r, 3, y, names);
+}
+
+static void run_later(run *r) { gd_later(r->c, r->c->spec->word); }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Predictions
+// ---------------------------------------------------------------------------------------------------------------------
+// diag_reg relative to trace / n, or as it is.
+static nt_factor *factor_of(run *r, const gd_tensor *kernel, nt_solver solver) {
+    nt_factor_desc d;
+    const gd_node *n = r->c->spec;
+    double ridge = gd_number(r->c, n, "diag_reg", 0);
+    memset(&d, 0, sizeof d);
+    d.dtype = r->dtype, d.n = kernel->shape.size[0], d.kernel = kernel->data, d.solver = solver;
+    *(gd_int(r->c, n, "abs", 0) ? &d.ridge_absolute : &d.ridge) = ridge;
+    if (gd_stopped(r->c)) return NULL;
+    nt_factor *f = nt_factor_make(r->t, &d);
+    return f ? f : (nt_factor *)tape_failure(r, "nt_factor_make");
+}
+
+typedef struct descent { gd_tensor dd, td, y, f0, g0, t, train, test; } descent;
+
+static int descent_of(run *r, descent *d) { // 0 after an error
+    d->dd = need(r, "k_train_train"), d->td = need(r, "k_test_train"), d->y = need(r, "y"), d->f0 = need(r, "f0"), d->g0 = need(r, "g0");
+    d->t = gd_as(r->c, gd_need(r->c, "t"), NT_F64), d->train = room(r, "f_train"), d->test = room(r, "f_test");
+    if (gd_stopped(r->c)) return 0;
+    int64_t n = d->dd.shape.size[0], k = d->td.shape.size[0], o = d->y.shape.size[1], times = d->t.size;
+    want_shape(r, "k_train_train", &d->dd, 2, n, n, 0), want_shape(r, "k_test_train", &d->td, 2, k, n, 0), want_shape(r, "y", &d->y, 2, n, o, 0);
+    want_shape(r, "f0", &d->f0, 2, n, o, 0), want_shape(r, "g0", &d->g0, 2, k, o, 0), want_shape(r, "t", &d->t, 1, times, 0, 0);
+    want_shape(r, "f_train", &d->train, 3, times, n, o), want_shape(r, "f_test", &d->test, 3, times, k, o);
+    return !gd_stopped(r->c);
+}
+
+static void check_descent(run *r, descent *d, nt_status status, const char *call) {
+    if (status != NT_OK && !gd_stopped(r->c)) gd_fail(r->c, "%s (%s): %s: %s", call, nt_dtype_name(r->dtype), nt_status_name(status), nt_error(r->t) ? nt_error(r->t) : "");
+    if (gd_stopped(r->c)) return;
+    check(r, "f_train", &d->train), check(r, "f_test", &d->test);
+}
+
+static void run_mse(run *r) { // gd_mse, gd_momentum
+    descent d;
+    nt_predict_mse_desc p;
+    memset(&p, 0, sizeof p);
+    p.learning_rate = gd_number(r->c, r->c->spec, "lr", 1);
+    if (gd_is(r->c->spec, "gd_momentum")) p.momentum = gd_need_number(r->c, r->c->spec, "momentum");
+    if (gd_is(r->c->spec, "gd_momentum") && p.momentum == 0) p.momentum = NT_ZERO;
+    if (!descent_of(r, &d)) return;
+    nt_factor *f = factor_of(r, &d.dd, NT_EIGEN);
+    if (!f) return;
+    p.outputs = d.y.shape.size[1], p.y = d.y.data, p.f0_train = d.f0.data, p.test = d.td.shape.size[0], p.f0_test = d.g0.data, p.kernel_td = d.td.data;
+    p.times = (int)d.t.size, p.time = (const double *)d.t.data, p.f_train = d.train.data, p.f_test = d.test.data;
+    check_descent(r, &d, nt_predict_mse(f, &p), "nt_predict_mse");
+    nt_factor_free(f);
+}
+
+static void run_flow(run *r) { // gd_momentum again, gd_xent, gd_logistic
+    descent d;
+    nt_predict_flow_desc p;
+    memset(&p, 0, sizeof p);
+    p.learning_rate = gd_number(r->c, r->c->spec, "lr", 1);
+    if (gd_is(r->c->spec, "gd_momentum")) p.momentum = gd_need_number(r->c, r->c->spec, "momentum");
+    if (gd_is(r->c->spec, "gd_momentum") && p.momentum == 0) p.momentum = NT_ZERO;
+    if (!descent_of(r, &d)) return;
+    p.dtype = r->dtype, p.n = d.dd.shape.size[0], p.outputs = d.y.shape.size[1], p.ntk_dd = d.dd.data, p.y = d.y.data, p.f0_train = d.f0.data;
+    p.test = d.td.shape.size[0], p.ntk_td = d.td.data, p.f0_test = d.g0.data, p.times = (int)d.t.size, p.time = (const double *)d.t.data;
+    p.loss = gd_is(r->c->spec, "gd_xent") ? NT_FLOW_CROSS_ENTROPY : gd_is(r->c->spec, "gd_logistic") ? NT_FLOW_LOGISTIC : NT_FLOW_MSE;
+    p.f_train = d.train.data, p.f_test = d.test.data;
+    check_descent(r, &d, nt_predict_flow(r->t, &p), "nt_predict_flow");
+}
+
+static void run_momentum(run *r) { // in closed form, and integrated
+    run_mse(r);
+    if (!gd_stopped(r->c)) run_flow(r);
+}
+
+// Rows from `row` and columns from `column` on of a square matrix.
+static gd_tensor block(run *r, const gd_tensor *m, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+    int64_t size[2] = { rows, columns }, n = m->shape.size[1];
+    size_t unit = nt_dtype_size(m->dtype);
+    gd_tensor b = gd_new(r->c, m->dtype, nt_shape_make(2, size));
+    for (int64_t i = 0; i < rows; i++)
+        memcpy((char *)b.data + (size_t)(i * columns) * unit, (char *)m->data + (size_t)((row + i) * n + column) * unit, (size_t)columns * unit);
+    return b;
+}
+
+// Kernels of all examples, training ones first, to a prediction's arguments; the factor of what `gp` asks for.
+static nt_factor *gp_of(run *r, nt_gp gp, const gd_tensor *nngp, const gd_tensor *ntk, const gd_tensor *y, int64_t n, nt_predict_gp_desc *p) {
+    int64_t k = nngp->shape.size[0] - n;
+    gd_tensor kd = block(r, nngp, 0, n, 0, n), td = block(r, ntk, 0, n, 0, n);
+    memset(p, 0, sizeof *p);
+    p->gp = gp, p->outputs = y->shape.size[1], p->y = y->data, p->test = k;
+    p->nngp_dd = kd.data, p->nngp_td = block(r, nngp, n, k, 0, n).data, p->nngp_tt = block(r, nngp, n, k, n, k).data;
+    p->ntk_td = block(r, ntk, n, k, 0, n).data, p->ntk_tt = block(r, ntk, n, k, n, k).data;
+    return factor_of(r, gp == NT_GP_NNGP ? &kd : &td, NT_EIGEN);
+}
+
+static nt_gp get_of(run *r) {
+    static const char *const words[] = { "ntk", "nngp", "ntkgp" };
+    static const nt_gp gps[] = { NT_GP_NTK, NT_GP_NNGP, NT_GP_NTKGP };
+    return gps[wide_word(&r->nets, r->c->spec, "get", words, 3)];
+}
+
+static void run_inference(run *r) {
+    gd_tensor nngp = need(r, "nngp"), ntk = need(r, "ntk"), y = need(r, "y"), mean = room(r, "mean"), cov = room(r, "cov");
+    nt_predict_gp_desc p;
+    nt_gp gp = get_of(r);
+    if (gd_stopped(r->c)) return;
+    int64_t n = y.shape.size[0], all = nngp.shape.size[0], o = y.shape.size[1];
+    want_shape(r, "nngp", &nngp, 2, all, all, 0), want_shape(r, "ntk", &ntk, 2, all, all, 0), want_shape(r, "y", &y, 2, n, o, 0);
+    want_shape(r, "mean", &mean, 2, all - n, o, 0), want_shape(r, "cov", &cov, 2, all - n, all - n, 0);
+    nt_factor *f = gd_stopped(r->c) ? NULL : gp_of(r, gp, &nngp, &ntk, &y, n, &p);
+    if (!f) return;
+    p.mean = mean.data, p.covariance = cov.data;
+    if (nt_predict_gp(f, &p) != NT_OK) tape_failure(r, "nt_predict_gp");
+    nt_factor_free(f);
+    if (!gd_stopped(r->c)) check(r, "mean", &mean), check(r, "cov", &cov);
+}
+
+static void run_max_learning_rate(run *r) {
+    gd_tensor ntk = need(r, "ntk"), got = room(r, "lr");
+    if (gd_stopped(r->c)) return;
+    int64_t n = ntk.shape.size[0], entries = gd_int(r->c, r->c->spec, "y_size", n);
+    want_shape(r, "ntk", &ntk, 2, n, n, 0), want_shape(r, "lr", &got, 1, 1, 0, 0);
+    if (gd_stopped(r->c)) return;
+    double lr = nt_max_learning_rate(r->t, r->dtype, n, ntk.data, entries, gd_number(r->c, r->c->spec, "momentum", 0));
+    if (r->dtype == NT_F64) *(double *)got.data = lr;
+    else *(float *)got.data = (float)lr;
+    check(r, "lr", &got);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Cases
+// ---------------------------------------------------------------------------------------------------------------------
+typedef struct kind_row { const char *word; void (*run)(run *r); } kind_row;
+static const kind_row kinds[] = {
+    { "kernel", run_later }, { "dual", run_later }, { "gd_mse", run_mse }, { "gd_momentum", run_momentum }, { "gd_xent", run_flow }, { "gd_logistic", run_flow },
+    { "gp_inference", run_inference }, { "gd_mse_ensemble", run_later }, { "max_learning_rate", run_max_learning_rate }, { "empirical", run_later },
+    { "ntk_vp", run_later }, { "linearize", run_expansion }, { "taylor", run_expansion },
+};
+// What the library does not have yet.
+static const char *const later[] = { "kernel", "gd_mse", "gd_momentum", "gd_xent", "gd_logistic", "gp_inference", "max_learning_rate" };
+
+static void run_in(gd_case *c, nt_dtype dtype) {
+    run *r = (run *)gd_alloc(c, sizeof *r);
+    const kind_row *row = NULL;
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        if (gd_is(c->spec, kinds[k].word)) row = &kinds[k];
+    }
+    if (!row) gd_fail(c, "the word %s is not known", c->spec->word);
+    for (size_t k = 0; row && k < sizeof later / sizeof later[0]; k++) {
+        if (gd_is(c->spec, later[k])) gd_later(c, later[k]);
+    }
+    if (gd_stopped(c)) return;
+    r->c = c, r->t = nt_tape_open(NULL), r->dtype = dtype;
+    r->nets.c = c, r->nets.t = r->t, r->nets.dtype = dtype;
+    if (!r->t) gd_fail(c, "no tape");
+    else row->run(r);
+    if (!gd_stopped(c) && nt_error(r->t)) tape_failure(r, "afterwards");
+    nt_tape_close(r->t);
+}
+
+static void run_case(gd_case *c) {
+    static const char *const known[] = { "file", "source", "nt", "tol32", "tol64" };
+    for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) gd_text(c->attributes, known[k]);
+    gd_check_keys(c, c->attributes);
+    run_in(c, NT_F64);
+    run_in(c, NT_F32);
+}
+
+int main(int argc, char **argv) { return gd_run(argc > 1 ? argv[1] : "data/kernels", run_case); }
