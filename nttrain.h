@@ -33,7 +33,7 @@
 // CONTENTS (search for the marker; the implementation has the same order)
 //
 //     public      >>configuration  >>values  >>tape  >>errors  >>leaves  >>operations  >>random  >>transforms  >>loops
-//                 >>custom  >>programs  >>layers  >>predictions  >>optimizers  >>files
+//                 >>custom  >>programs  >>layers  >>empirical kernels  >>predictions  >>optimizers  >>files
 //     private     >>formatting  >>arena  >>evaluator  >>tensors  >>recording  >>keys  >>random numbers
 //                 what kernels are told: >>maps  >>products  >>row kernels  >>linear algebra  >>update kernels  >>duals
 //                 compiled for each instruction set: >>kernels  >>vector mathematics  >>random bits  >>product kernels
@@ -44,7 +44,7 @@
 //                 >>pooling rows  >>moving rows  >>gather and scatter  >>scans and sorts  >>check of indices  >>factorisations
 //                 >>elementwise driver  >>half precision  >>evaluators
 //                 >>rows  >>rules  >>samples  >>autodiff  >>transforms  >>chunks  >>compiler  >>planner  >>recomputation  >>programs  >>running  >>reports
-//                 >>layers  >>predictions  >>optimizers  >>files
+//                 >>layers  >>empirical kernels  >>predictions  >>optimizers  >>files
 //
 // Licence: public domain or MIT-0, at your choice; see the end of the file.
 // clang-format off: the public section is laid out by hand
@@ -1078,6 +1078,40 @@ typedef struct nt_apply_desc {
 NT_API nt_tensor *nt_apply(nt_layer *net, nt_tensor *x, const nt_apply_desc *desc);
 NT_API nt_params nt_parameters(const nt_layer *net); // in the order of the layers; lives with the layer
 NT_API nt_params nt_layer_state(const nt_layer *net); // running statistics, for example: variables that are not trained; count 0: none
+
+// >>empirical kernels
+// ---------------------------------------------------------------------------------------------------------------------
+// Kernels of a finite network at the parameters that it has: the NNGP f1 f2^T and the NTK J1 J2^T, J = df/dparams, for recorded f1 = f(x1)
+// and f2 = f(x2), any network of the same params. Every axis of f occurs twice in the kernel, side by side: (n1, n2, a, a', b, b', ...);
+// axes in .trace not at all (the mean over equal positions), axes in .diagonal once. Axis 0 counts samples.
+//
+//     nt_tensor *f1 = nt_apply(net, x1, NULL), *f2 = nt_apply(net, x2, NULL);
+//     nt_empirical_desc desc = { .trace = NT_AXES(NT_LAST) };
+//     nt_tensor *k = nt_empirical_ntk(f1, f2, nt_parameters(net), &desc);       // (n1, n2)
+// ---------------------------------------------------------------------------------------------------------------------
+typedef enum nt_ntk_implementation {
+    NT_NTK_AUTO,            // the fewest operations within .budget, by trying
+    NT_NTK_JACOBIAN,        // the rows of both Jacobians, multiplied one parameter after the other
+    NT_NTK_VECTOR_PRODUCTS, // a column at a time: along J2^T of a unit, nt_ntk_vp. The least memory
+    NT_NTK_STRUCTURED       // of a product with weights its inputs and cotangents are kept and multiplied, where that is cheaper than its Jacobian
+} nt_ntk_implementation;
+typedef enum nt_samples { // does an output depend on its own sample alone?
+    NT_SAMPLES_AUTO,      // found by looking at the operations between the params and f; saves as many passes as there are samples
+    NT_SAMPLES_APART,     // the same, but if they mix (batch norm), or an operation is not known to keep them apart, an error names it
+    NT_SAMPLES_MIXED      // every row of the Jacobian by itself
+} nt_samples;
+typedef struct nt_empirical_desc {
+    nt_axes trace, diagonal;  // axes of f; counts 0: none
+    nt_ntk_implementation implementation;
+    nt_samples samples;
+    size_t budget;            // scratch bytes that a program of this kernel alone is to take; 0: any number. Rows are taken in smaller groups
+} nt_empirical_desc;
+// f2 NULL: f1 against itself. f1 and f2 differ in sizes only where both axes are kept. desc NULL: no trace, no diagonal. Params that f
+// does not reach count as zero. Errors: as nt_vjp's; a kernel of more than 8 axes.
+NT_API nt_tensor *nt_empirical_nngp(nt_tensor *f1, nt_tensor *f2, const nt_empirical_desc *desc); // .trace and .diagonal are read
+NT_API nt_tensor *nt_empirical_ntk(nt_tensor *f1, nt_tensor *f2, nt_params params, const nt_empirical_desc *desc);
+// J1 J2^T v for v shaped like f2: one nt_vjp and one nt_jvp; shape of f1.
+NT_API nt_tensor *nt_ntk_vp(nt_tensor *f1, nt_tensor *f2, nt_params params, nt_tensor *v);
 
 // >>predictions
 // ---------------------------------------------------------------------------------------------------------------------
@@ -22946,6 +22980,671 @@ static void nti_layer_rewound(void *layer, uint64_t serial) { // parameters newe
     l->initialised = l->touched = 0, l->list = NULL, l->params = l->states = 0;
     for (int j = 0; j < l->slots; j++) l->param[j] = NULL;
     for (int k = 0; k < l->steps; k++) l->path[k] = NULL;
+}
+// >>empirical kernels
+// ---------------------------------------------------------------------------------------------------------------------
+// Kernels of finite networks, recorded in the transforms. A kernel pairs the outputs of f1 and f2: its `form` says which. Where
+// samples do not mix, the parameters meet the samples at a few operations, the `meets`: products with weights, sums with a bias.
+// One pass with a cotangent for all samples at once gives the cotangents there, from which each sample's gradient is made.
+// ---------------------------------------------------------------------------------------------------------------------
+enum { NTI_AXIS_KEPT, NTI_AXIS_TRACED, NTI_AXIS_DIAGONAL };
+
+typedef struct nti_form {
+    int rank;
+    uint8_t kind[NT_MAX_RANK];
+    nt_shape shape; // of the kernel
+    double traced;  // positions that are averaged over
+} nti_form;
+
+static int nti_form_axes(nt_tape *t, const char *name, const nt_axes *axes, int kind, nti_form *f) {
+    if (axes->count < 0 || axes->count > NT_MAX_RANK) {
+        nti_sticky(t, NT_ERROR_ARGUMENT, "%s: a list of %d axes", name, axes->count);
+        return 0;
+    }
+    for (int k = 0; k < axes->count; k++) {
+        int a = nti_axis_of(t, name, f->rank, axes->axis[k]);
+        if (a < 0) return 0;
+        if (f->kind[a] != NTI_AXIS_KEPT) {
+            nti_sticky(t, NT_ERROR_ARGUMENT, "%s: axis %d is named twice in .trace and .diagonal", name, axes->axis[k]);
+            return 0;
+        }
+        f->kind[a] = (uint8_t)kind;
+    }
+    return 1;
+}
+
+// What the kernel of outputs x and y looks like; 0 after an error.
+static int nti_form_make(const char *name, const nt_tensor *x, const nt_tensor *y, const nt_empirical_desc *desc, nti_form *f) {
+    nt_tape *t = x->tape;
+    memset(f, 0, sizeof *f);
+    f->rank = x->rank, f->traced = 1;
+    if (x->dtype != y->dtype || x->rank != y->rank || !nti_is_float(x->dtype)) {
+        nti_sticky(t, x->rank != y->rank ? NT_ERROR_SHAPE : NT_ERROR_DTYPE, "%s: outputs %v and %v; they have one floating dtype and one rank",
+                   name, x, y);
+        return 0;
+    }
+    if (!nti_form_axes(t, name, &desc->trace, NTI_AXIS_TRACED, f) || !nti_form_axes(t, name, &desc->diagonal, NTI_AXIS_DIAGONAL, f)) return 0;
+    int rank = 0;
+    for (int a = 0; a < f->rank; a++) rank += f->kind[a] == NTI_AXIS_KEPT ? 2 : f->kind[a] == NTI_AXIS_DIAGONAL;
+    for (int a = 0; a < f->rank && rank <= NT_MAX_RANK; a++) {
+        if (f->kind[a] != NTI_AXIS_KEPT && x->shape[a] != y->shape[a]) {
+            nti_sticky(t, NT_ERROR_SHAPE, "%s: axis %d is in .trace or .diagonal, but %v and %v differ there", name, a, x, y);
+            return 0;
+        }
+        if (f->kind[a] == NTI_AXIS_TRACED) f->traced *= (double)x->shape[a];
+        else f->shape.size[f->shape.rank++] = x->shape[a];
+        if (f->kind[a] == NTI_AXIS_KEPT) f->shape.size[f->shape.rank++] = y->shape[a];
+    }
+    if (rank > NT_MAX_RANK)
+        nti_sticky(t, NT_ERROR_SHAPE, "%s: the kernel of %v and %v would have %d axes, at most 8; name some in .trace or .diagonal", name, x, y, rank);
+    else if (!nti_shape_valid(&f->shape, x->dtype))
+        nti_sticky(t, NT_ERROR_SHAPE, "%s: the kernel %s%S of %v and %v has too many elements", name, nt_dtype_name(x->dtype), &f->shape, x, y);
+    return !t->sticky;
+}
+
+// Both outputs, of one tape; f2 as f1 where it is NULL. 0 after an error or a NULL.
+static int nti_empirical_outputs(const char *name, nt_tensor *f1, nt_tensor **f2) {
+    if (!f1 || !nti_alive(f1)) return 0;
+    if (!*f2) *f2 = f1;
+    return nti_value_list(f1->tape, name, "output", nti_list(f2, 1));
+}
+
+static nt_tensor *nti_averaged(nt_tensor *k, const nti_form *f) { return f->traced != 1 && k ? nt_scale(k, 1 / f->traced) : k; }
+
+NT_API nt_tensor *nt_empirical_nngp(nt_tensor *f1, nt_tensor *f2, const nt_empirical_desc *desc) {
+    static const char name[] = "nt_empirical_nngp";
+    nt_empirical_desc d;
+    nti_form f;
+    char text[4 * NT_MAX_RANK + 4], *o = text, *end = text + 2 * NT_MAX_RANK + 3; // the einsum: "abc,aec->ae"
+    nt_tensor *pair[2];
+    memset(&d, 0, sizeof d);
+    if (desc) d = *desc;
+    if (!nti_empirical_outputs(name, f1, &f2) || !nti_form_make(name, f1, f2, &d, &f)) return NULL;
+    if (!nt_size(f1) || !nt_size(f2)) return nt_full(f1->tape, f1->dtype, f.shape, 0);
+    for (int a = 0; a < f.rank; a++) *o++ = (char)('a' + a);
+    *o++ = ',';
+    for (int a = 0; a < f.rank; a++) *o++ = (char)((f.kind[a] == NTI_AXIS_KEPT ? 'A' : 'a') + a);
+    end = o, *end++ = '-', *end++ = '>';
+    for (int a = 0; a < f.rank; a++) {
+        if (f.kind[a] != NTI_AXIS_TRACED) *end++ = (char)('a' + a);
+        if (f.kind[a] == NTI_AXIS_KEPT) *end++ = (char)('A' + a);
+    }
+    *end = 0, pair[0] = f1, pair[1] = f2;
+    return nti_averaged(nt_einsum(text, nti_list(pair, 2)), &f);
+}
+
+NT_API nt_tensor *nt_ntk_vp(nt_tensor *f1, nt_tensor *f2, nt_params params, nt_tensor *v) {
+    if (!v || !nti_empirical_outputs("nt_ntk_vp", f1, &f2)) return NULL;
+    nt_params g = nt_vjp(nti_list(&f2, 1), nti_list(&v, 1), params), y = g.count ? nt_jvp(nti_list(&f1, 1), params, g) : g;
+    return y.count ? y.items[0] : NULL;
+}
+
+// How samples lie in values: a value of n samples is seen as (before, n, after) in row-major order. -------------------------
+
+// The axis whose leading part counts samples; -1: none.
+static int nti_sample_axis(const nt_tensor *x, int64_t before, int64_t n) {
+    int64_t outer = 1;
+    for (int a = 0; a < x->rank; outer *= x->shape[a++])
+        if (outer == before && x->shape[a] && x->shape[a] % n == 0) return a;
+    return -1;
+}
+
+// In the place of `before`: the same for all samples; samples may mix.
+#define NTI_SHARED ((int64_t)0)
+#define NTI_UNKNOWN ((int64_t)-1)
+
+static int64_t nti_axis_before(const nt_tensor *x, int axis) { return nti_count(axis, x->shape); }
+
+// Of an operand that is broadcast to y, whose samples are in axis a.
+static int64_t nti_sample_aligned(const nt_tensor *y, const nt_tensor *x, int64_t before, int a) {
+    if (nti_same_shape(x, y)) return before;
+    if (a < 0) return NTI_UNKNOWN;
+    int b = a - (y->rank - x->rank);
+    return b < 0 || x->shape[b] != y->shape[a] ? NTI_SHARED : nti_axis_before(x, b);
+}
+
+static int64_t nti_sample_gather(const nti_node *y, int k, int a) {
+    const nt_tensor *x = &y->in[k]->pub;
+    int axis = (int)y->i[0], indices = y->in[1]->pub.rank;
+    int in_table = a < axis || a >= axis + indices;
+    if (a < 0) return NTI_UNKNOWN;
+    if (k) return in_table ? NTI_SHARED : nti_axis_before(x, a - axis);
+    return !in_table ? NTI_SHARED : nti_axis_before(x, a < axis ? a : a - indices + 1);
+}
+
+static int64_t nti_sample_matmul(const nti_node *y, int k, int a) {
+    const nt_tensor *x = &y->in[k]->pub;
+    int own = y->pub.rank - (k ? 1 : 2); // the axis of y that this operand alone has
+    return a < 0 ? NTI_UNKNOWN : a >= y->pub.rank - 2 && a != own ? NTI_SHARED : nti_axis_before(x, a);
+}
+
+static int64_t nti_sample_reduced(const nti_node *y, int a) { // the axes that stay, in order
+    const nt_tensor *x = &y->in[0]->pub;
+    for (int b = 0; b < x->rank && a >= 0; b++)
+        if (!(y->i[1] >> b & 1) && a-- == 0) return nti_axis_before(x, b);
+    return NTI_UNKNOWN;
+}
+
+// `before` of operand k of a value whose samples do not mix if they do not mix in the operand.
+static int64_t nti_sample_operand(const nti_node *y, int k, int64_t before, int64_t n) {
+    const nt_tensor *x = &y->in[k]->pub;
+    int a = nti_sample_axis(&y->pub, before, n), last = y->pub.rank - 1;
+    int64_t same = a < 0 ? NTI_UNKNOWN : nti_axis_before(x, a < x->rank ? a : 0), first = before == 1 && a == 0 ? 1 : NTI_UNKNOWN;
+    if (nti_row_of(y->op)->map >= 0) return nti_sample_aligned(&y->pub, x, before, a);
+    switch (y->op) {
+    case NTI_OP_CAST:
+    case NTI_OP_RESHAPE: return before;
+    case NTI_OP_BROADCAST: return nti_sample_aligned(&y->pub, x, before, a);
+    case NTI_OP_TRANSPOSE: return a < 0 ? NTI_UNKNOWN : nti_axis_before(x, (int)y->i[a]);
+    case NTI_OP_SLICE: return a >= 0 && x->shape[a] == y->pub.shape[a] ? same : NTI_UNKNOWN;
+    case NTI_OP_FLIP: return a >= 0 && !(y->i[0] >> a & 1) ? same : NTI_UNKNOWN;
+    case NTI_OP_PAD: return a >= 0 && !y->i[3 * a] && !y->i[3 * a + 1] && !y->i[3 * a + 2] ? same : NTI_UNKNOWN;
+    case NTI_OP_CONCAT:
+    case NTI_OP_CUMSUM:
+    case NTI_OP_CUMPROD:
+    case NTI_OP_CUMMAX:
+    case NTI_OP_CUMLOGSUMEXP:
+    case NTI_OP_LINEAR_SCAN: return a != y->i[0] ? same : NTI_UNKNOWN;
+    case NTI_OP_SOFTMAX:
+    case NTI_OP_LOG_SOFTMAX: return a != last ? before : NTI_UNKNOWN;
+    case NTI_OP_CROSS_ENTROPY: return before;
+    case NTI_OP_MATMUL: return nti_sample_matmul(y, k, a);
+    case NTI_OP_GATHER: return nti_sample_gather(y, k, a);
+    case NTI_OP_CONV:
+    case NTI_OP_CONV_INPUT: return k ? NTI_SHARED : first;
+    case NTI_OP_MAX_POOL:
+    case NTI_OP_SUM_POOL:
+    case NTI_OP_SUM_POOL_GRAD: return first;
+    case NTI_OP_ATTENTION: return k < 3 || x->shape[0] == y->pub.shape[0] ? first : NTI_SHARED;
+    case NTI_OP_DROPOUT: return k ? NTI_SHARED : before;
+    case NTI_OP_NORM: // x, statistics, scale, bias; everything before axis i[2] is normalized by itself
+        return k >= 2 ? NTI_SHARED : a >= y->i[2] ? NTI_UNKNOWN : k ? first : before;
+    case NTI_OP_SUM:
+    case NTI_OP_PROD:
+    case NTI_OP_MAX:
+    case NTI_OP_MIN: return nti_sample_reduced(y, a);
+    default: return NTI_UNKNOWN;
+    }
+}
+
+// Where parameters meet samples ----------------------------------------------------------------------------------------------
+
+typedef struct nti_meet { // operand k of y is the same for all samples, y is not
+    struct nti_meet *next;
+    nti_node *y;
+    int k;
+    int64_t before;        // of y
+    nt_tensor *cotangent;  // of y
+    nt_tensor *single[NTI_FEW + 1], *front[NTI_FEW + 1]; // stand-ins for one sample's operands and cotangent, and those of all samples
+} nti_meet;
+
+typedef struct nti_side { // one of the two networks
+    nt_tensor *f;
+    int64_t samples;       // 1 where they are not taken apart: then all axes are outputs
+    int apart;
+    nti_meet *meets;
+    nti_node *mixed;       // the operation that mixes them, as far as is known; NULL: none
+    int looped;            // the parameters reach f through the body of a map
+    nt_tensor *at[3];      // positions in one sample's outputs by kind of axis, i32
+} nti_side;
+
+// 1 if y can be recorded for one sample: it is known where the samples of all operands are, and two batch axes fit in front of them.
+static int nti_meet_valid(const nti_node *y, int64_t before, int64_t n) {
+    if (y->inputs > NTI_FEW) return 0;
+    for (int k = 0; k < y->inputs; k++) {
+        const nt_tensor *x = &y->in[k]->pub;
+        int64_t own = nti_sample_operand(y, k, before, n);
+        if (own == NTI_UNKNOWN || (own > 0 && (x->rank > NT_MAX_RANK - 2 || nti_sample_axis(x, own, n) < 0))) return 0;
+    }
+    return y->pub.rank <= NT_MAX_RANK - 2 && nti_sample_axis(&y->pub, before, n) >= 0;
+}
+
+static int nti_meet_add(nti_side *s, nti_node *y, int k, int64_t before) { // 0: not of one sample, or without memory
+    nti_meet *e = nti_meet_valid(y, before, s->samples) ? (nti_meet *)nti_low(y->pub.tape, sizeof *e) : NULL;
+    if (!e) return 0;
+    memset(e, 0, sizeof *e);
+    e->next = s->meets, s->meets = e, e->y = y, e->k = k, e->before = before;
+    return 1;
+}
+
+// Nodes between the parameters and f get the list of their `before` (by node->index) filled with -1; its length. -1 without memory.
+static int64_t nti_sample_nodes(nti_side *s, const nti_walk *w, const nt_params *params, int64_t **list) {
+    int64_t count = 0;
+    nt_map *own = nti_n(s->f)->loop;
+    nti_node *end = nti_walk_end(w);
+    for (int k = 0; k < params->count; k++) nti_n(params->items[k])->reach = w->epoch;
+    for (nti_node *n = w->from; n && n != end; n = n->next) {
+        if (n->mark != w->epoch || !nti_is_float(n->pub.dtype) || (nti_row_of(n->op)->flags & NTI_NO_GRADIENT)) continue;
+        for (int k = 0; k < n->inputs; k++)
+            if (n->in[k]->reach == w->epoch) n->reach = w->epoch;
+        if (n->reach != w->epoch) continue;
+        n->index = (int32_t)count++, s->looped |= !nti_loop_within(own, n->loop);
+    }
+    *list = (int64_t *)nti_low(w->from->pub.tape, (size_t)count * sizeof **list + 1);
+    for (int64_t k = 0; k < count && *list; k++) (*list)[k] = NTI_UNKNOWN;
+    return *list ? count : -1;
+}
+
+// Operands of n that depend on the parameters learn where their samples are; 0 where samples mix.
+static int nti_sample_visit(nti_side *s, nti_node *n, uint32_t epoch, int64_t *list) {
+    int64_t before = list[n->index], own = NTI_SHARED;
+    for (int k = 0; k < n->inputs; k++) {
+        nti_node *x = n->in[k];
+        if (x->reach != epoch) continue;
+        if (before != NTI_SHARED) own = nti_sample_operand(n, k, before, s->samples);
+        if (x->wanted && own > 0 && s->samples == 1) own = NTI_SHARED; // the parameters of the only sample
+        if (own == NTI_UNKNOWN || (x->wanted && own > 0) || (own > 0 && x->pub.rank > NT_MAX_RANK - 2)) return 0;
+        if (own == NTI_SHARED && before != NTI_SHARED && !nti_meet_add(s, n, k, before)) return 0;
+        if (x->wanted) continue;
+        if (list[x->index] != NTI_UNKNOWN && list[x->index] != own) return 0;
+        list[x->index] = own;
+    }
+    return 1;
+}
+
+// Finds where f and its samples meet, or the operation at which samples may mix; 0 without memory.
+static int nti_side_look(nti_side *s, nt_params params) {
+    nt_params f = nti_list(&s->f, 1);
+    int64_t *list;
+    nti_walk w = nti_walk_mark(s->f->tape, &f, &params);
+    nti_node *root = nti_n(s->f);
+    s->samples = s->f->rank ? s->f->shape[0] : 1;
+    if (!w.from || root->serial < w.lower) return 1; // older than every parameter
+    if (nti_sample_nodes(s, &w, &params, &list) < 0) return nti_record_memory(s->f->tape, NTI_OP_RESHAPE) != NULL;
+    for (int k = 0; k < params.count; k++) nti_n(params.items[k])->wanted = 1;
+    if (root->wanted || s->f->rank > NT_MAX_RANK - 2) s->mixed = root;
+    else if (root->reach == w.epoch) list[root->index] = 1;
+    for (nti_node *n = w.to; n && n->serial >= w.lower && !s->mixed; n = n->previous)
+        if (n->mark == w.epoch && n->reach == w.epoch && !n->wanted && list[n->index] != NTI_UNKNOWN && !nti_sample_visit(s, n, w.epoch, list))
+            s->mixed = n;
+    for (int k = 0; k < params.count; k++) nti_n(params.items[k])->wanted = 0;
+    return 1;
+}
+
+// The samples of x in front: (n, shape for one sample).
+static nt_shape nti_single_shape(const nt_tensor *x, int64_t before, int64_t n) {
+    nt_shape s = nt_shape_of(x);
+    s.size[nti_sample_axis(x, before, n)] /= n;
+    return s;
+}
+
+static nt_tensor *nti_sample_front(nt_tensor *x, int64_t before, int64_t n) {
+    nt_shape whole = nti_batch_shape(nti_single_shape(x, before, n), n), split;
+    split.rank = 3, split.size[0] = before, split.size[1] = n, split.size[2] = nt_size(x) / (before * n);
+    return nt_reshape(before == 1 ? x : nt_swap_axes(nt_reshape(x, split), 0, 1), whole);
+}
+
+// y on operands of one sample.
+static nt_tensor *nti_single_again(nti_node *y, nt_tensor **in, int64_t before, int64_t n) {
+    nt_shape shape = nti_single_shape(&y->pub, before, n);
+    if (y->op == NTI_OP_BROADCAST) return nt_broadcast(in[0], shape);
+    if (y->op == NTI_OP_CONV_INPUT) return nti_record_conv_back(NTI_OP_CONV_INPUT, in[0], in[1], y->i, shape.size);
+    return nti_again(&y->pub, in);
+}
+
+// The gradient of operand k of one sample's y, in terms of the stand-ins. NULL: zero, or an error.
+static nt_tensor *nti_meet_gradient(nti_meet *e, int64_t n) {
+    nti_node *y = e->y;
+    nt_tensor *result = NULL, **x = e->single;
+    for (int k = 0; k < y->inputs; k++) {
+        nt_tensor *in = &y->in[k]->pub;
+        int64_t own = k == e->k ? NTI_SHARED : nti_sample_operand(y, k, e->before, n);
+        x[k] = own > 0 ? nt_full(in->tape, in->dtype, nti_single_shape(in, own, n), 0) : k == e->k ? nti_stand_in(in) : in;
+        e->front[k] = own > 0 ? nti_sample_front(in, own, n) : NULL;
+    }
+    nt_tensor *single = nti_single_again(y, x, e->before, n), *g = single ? nt_full_like(single, 0) : NULL;
+    x[y->inputs] = g, e->front[y->inputs] = g ? nti_sample_front(e->cotangent, e->before, n) : NULL;
+    if (g) nti_vjp_walk(y->pub.tape, nti_list(&single, 1), nti_list(&g, 1), nti_list(&x[e->k], 1), &result);
+    return result;
+}
+
+// Rows of a Jacobian ------------------------------------------------------------------------------------------------------------
+
+// What one side brings to the contraction: for each parameter its Jacobian, (rows, samples, elements), NULL where it is zero.
+typedef struct nti_factors {
+    nt_params jacobian;
+    nt_params input, cotangent; // structured: (samples, positions, k) and (rows, samples, positions, n) in the place of the Jacobian
+} nti_factors;
+
+typedef struct nti_ntk {
+    nt_tape *t;
+    nt_params params;
+    nti_form form;
+    nti_side side[2];
+    int apart, structured;
+    int64_t group[2]; // rows of each Jacobian that are taken together
+    nti_factors whole[2]; // all rows, where a loop in the network keeps them out of loops over rows
+    int looped;
+} nti_ntk;
+
+static const char nti_ntk_name[] = "nt_empirical_ntk";
+
+// The cotangents of all meets for the cotangent u of f. One that none reaches keeps NULL.
+static int nti_side_cotangents(const nti_ntk *a, nti_side *s, nt_tensor *u) {
+    nt_params unused = nti_result_list(a->t, nti_ntk_name, a->params.count);
+    uint32_t epoch = a->t->epoch + 1;
+    if (!unused.count) return 0;
+    nti_vjp_walk(a->t, nti_list(&s->f, 1), nti_list(&u, 1), a->params, unused.items);
+    for (nti_meet *e = s->meets; e; e = e->next) e->cotangent = e->y->mark == epoch && e->y->adjoint ? &e->y->adjoint->pub : NULL;
+    return !a->t->sticky;
+}
+
+// Gradients of one sample in terms of stand-ins, in `grads` (NULL: zero), the stand-ins in `from`, and what all samples have for them in
+// `to`. 0 after an error.
+static int nti_side_gradients(const nti_ntk *a, nti_side *s, nt_params *grads, nt_params *from, nt_params *to) {
+    int meets = 0, n = 0;
+    for (nti_meet *e = s->meets; e; e = e->next) meets++;
+    nt_params w = nti_result_list(a->t, nti_ntk_name, meets), g = nti_result_list(a->t, nti_ntk_name, meets);
+    *grads = nti_result_list(a->t, nti_ntk_name, a->params.count);
+    *from = nti_result_list(a->t, nti_ntk_name, meets * (NTI_FEW + 1)), *to = nti_result_list(a->t, nti_ntk_name, meets * (NTI_FEW + 1));
+    if (a->t->sticky) return 0;
+    w.count = g.count = 0;
+    for (nti_meet *e = s->meets; e; e = e->next) {
+        nt_tensor *part = e->cotangent ? nti_meet_gradient(e, s->samples) : NULL;
+        if (a->t->sticky) return 0;
+        if (!part) continue;
+        w.items[w.count++] = &e->y->in[e->k]->pub, g.items[g.count++] = part;
+        for (int k = 0; k <= e->y->inputs; k++)
+            if (e->front[k]) from->items[n] = e->single[k], to->items[n++] = e->front[k];
+    }
+    from->count = to->count = n;
+    for (int k = 0; k < grads->count; k++) grads->items[k] = NULL;
+    if (w.count) nti_vjp_walk(a->t, w, g, a->params, grads->items);
+    return !a->t->sticky;
+}
+
+// Those that are not NULL, batched by nt_vmap in place.
+static int nti_batch_some(nt_tape *t, nt_params list, nt_params from, nt_params to) {
+    nt_params some = nti_result_list(t, nti_ntk_name, list.count);
+    int n = 0;
+    for (int k = 0; k < some.count; k++)
+        if (list.items[k]) some.items[n++] = list.items[k];
+    some.count = n;
+    if (!n || t->sticky) return !t->sticky;
+    some = nt_vmap(some, from, to);
+    for (int k = 0, j = 0; k < list.count && some.count; k++)
+        if (list.items[k]) list.items[k] = some.items[j++];
+    return some.count > 0;
+}
+
+// Units (rows, shape of f): of row r the outputs at position at[r] are 1, of all samples that are taken apart.
+static nt_tensor *nti_side_units(const nti_side *s, nt_tensor *at) {
+    nt_shape shape = nt_shape_of(s->f), grid = nt_shape_make(0, NULL);
+    if (!at) return NULL;
+    grid.rank = 2, grid.size[0] = at->shape[0], grid.size[1] = nt_size(s->f) / s->samples;
+    nt_tensor *hit = nt_equal(nt_iota(at->tape, NT_I32, grid, 1), nt_expand_dims(at, 1));
+    nt_shape whole = nti_batch_shape(shape, grid.size[0]), one = whole;
+    if (s->apart) one.size[1] = 1;
+    return nt_broadcast(nt_reshape(nt_cast(hit, s->f->dtype), one), whole);
+}
+
+// Everything that depends on the cotangent u of f.
+static int nti_side_factors_of(const nti_ntk *a, nti_side *s, nt_tensor *u, nti_factors *x) {
+    nt_params from, to;
+    if (!s->apart) {
+        x->jacobian = nti_result_list(a->t, nti_ntk_name, a->params.count);
+        if (!a->t->sticky) nti_vjp_walk(a->t, nti_list(&s->f, 1), nti_list(&u, 1), a->params, x->jacobian.items);
+        return !a->t->sticky;
+    }
+    return nti_side_cotangents(a, s, u) && nti_side_gradients(a, s, &x->jacobian, &from, &to) &&
+           nti_batch_some(a->t, x->jacobian, from, to);
+}
+
+static int nti_side_factors(const nti_ntk *a, nti_side *s, nt_tensor *at, nti_factors *x) {
+    int64_t rows = at->shape[0];
+    nt_tensor *units = nti_side_units(s, at), *u = units && rows > 1 ? nt_full_like(s->f, 0) : nt_reshape(units, nt_shape_of(s->f));
+    if (!u || !nti_side_factors_of(a, s, u, x)) return 0;
+    if (rows > 1 && !nti_batch_some(a->t, x->jacobian, nti_list(&u, 1), nti_list(&units, 1))) return 0;
+    for (int k = 0; k < x->jacobian.count; k++) {
+        nt_shape flat = nt_shape_make(0, NULL);
+        flat.rank = 3, flat.size[0] = rows, flat.size[1] = s->samples, flat.size[2] = nt_size(a->params.items[k]);
+        if (x->jacobian.items[k]) x->jacobian.items[k] = nt_reshape(x->jacobian.items[k], flat);
+    }
+    return !a->t->sticky;
+}
+
+static int nti_ntk_factors(nti_ntk *a, int j, nt_tensor *at, nti_factors *x) {
+    if (!a->looped) return nti_side_factors(a, &a->side[j], at, x);
+    const nt_params *all = &a->whole[j].jacobian;
+    x->jacobian = nti_result_list(a->t, nti_ntk_name, all->count);
+    for (int k = 0; k < x->jacobian.count; k++) x->jacobian.items[k] = all->items[k] ? nt_gather_clip(all->items[k], at, 0) : NULL;
+    return !a->t->sticky;
+}
+
+// The kernel of the rows `at` of both sides: (rows1, n1, rows2, n2); (rows1, n, rows2) if the samples are a diagonal axis; (rows1, rows2)
+// if they are traced.
+static int nti_samples_kind(const nti_ntk *a) { return a->apart ? a->form.kind[0] : (int)NTI_AXIS_KEPT; }
+
+static nt_tensor *nti_contract_jacobians(const nti_ntk *a, nt_tensor *x, nt_tensor *y) {
+    static const char *const equation[] = { "anp,bmp->anbm", "anp,bnp->ab", "anp,bnp->anb" };
+    nt_tensor *in[2];
+    in[0] = x, in[1] = y;
+    return nt_einsum(equation[nti_samples_kind(a)], nti_list(in, 2));
+}
+
+static nt_tensor *nti_ntk_rows(nti_ntk *a, nt_tensor *at1, nt_tensor *at2) {
+    nti_factors x, y;
+    nt_tensor *sum = NULL;
+    if (!at1 || !at2 || !nti_ntk_factors(a, 0, at1, &x)) return NULL;
+    y = x;
+    if ((a->side[0].f != a->side[1].f || at1 != at2) && !nti_ntk_factors(a, 1, at2, &y)) return NULL;
+    for (int k = 0; k < a->params.count && !a->t->sticky; k++)
+        if (x.jacobian.items[k] && y.jacobian.items[k])
+            sum = nti_sum_of(sum, nti_contract_jacobians(a, x.jacobian.items[k], y.jacobian.items[k]));
+    if (sum || a->t->sticky) return sum;
+    static const int axes[] = { 4, 2, 3 };
+    nt_shape zero = nt_shape_make(0, NULL);
+    zero.rank = axes[nti_samples_kind(a)], zero.size[0] = at1->shape[0], zero.size[zero.rank == 4 ? 2 : zero.rank - 1] = at2->shape[0];
+    if (zero.rank > 2) zero.size[1] = a->side[0].samples;
+    if (zero.rank > 3) zero.size[3] = a->side[1].samples;
+    return nt_full(a->t, a->side[0].f->dtype, zero, 0);
+}
+
+// Loops over the outputs ----------------------------------------------------------------------------------------------------------
+
+// The positions of a sample's outputs along the axes of one kind, in order: i32.
+static nt_tensor *nti_side_positions(const nti_ntk *a, const nti_side *s, int kind) {
+    int64_t stride[NT_MAX_RANK], size[NT_MAX_RANK], at[NT_MAX_RANK], count = 1, step = 1;
+    int axes = 0, first = a->apart;
+    for (int k = s->f->rank - 1; k >= first; step *= s->f->shape[k--])
+        if (a->form.kind[k] == kind) size[axes] = s->f->shape[k], stride[axes] = step, at[axes++] = 0, count *= s->f->shape[k];
+    int32_t *list = (int32_t *)nti_low(a->t, (size_t)count * sizeof *list);
+    if (!list) return nti_record_memory(a->t, NTI_OP_CONSTANT);
+    for (int64_t k = 0; k < count; k++) {
+        int64_t sum = 0;
+        for (int j = 0; j < axes; j++) sum += at[j] * stride[j];
+        list[k] = (int32_t)sum;
+        for (int j = 0; j < axes && ++at[j] == size[j]; j++) at[j] = 0; // the last axis goes first
+    }
+    return nt_constant(a->t, NT_I32, nt_shape_make(1, &count), list);
+}
+
+static nt_map *nti_ntk_loop(nt_tape *t, int64_t count) { return count > 1 ? nt_map_begin(t, count, NULL) : NULL; }
+
+// Part `map` of x in groups of `group` along its first axis, or all of it without a map.
+static nt_tensor *nti_ntk_group(nt_map *m, nt_tensor *x, int64_t group) {
+    int64_t split[2];
+    split[0] = x ? x->shape[0] / group : 0, split[1] = group;
+    return m ? nt_map_slice(m, nt_reshape(x, nt_shape_make(2, split))) : x;
+}
+
+// (count, shape of y) with the new axis as the outer part of axis `axis` of y.
+static nt_tensor *nti_ntk_stack(nt_map *m, nt_tensor *y, int axis) {
+    nt_tensor *z = nt_map_stack(m, y);
+    if (!z) return NULL;
+    nt_axes order = nti_all_axes(z);
+    nt_shape shape = nt_shape_of(y);
+    for (int k = 0; k < axis; k++) order.axis[k] = k + 1;
+    order.axis[axis] = 0, shape.size[axis] *= z->shape[0];
+    return nt_reshape(nt_transpose(z, order), shape);
+}
+
+// All rows of side 1 at `at1` against all of side 2 at `at2`, in groups.
+static nt_tensor *nti_ntk_groups(nti_ntk *a, nt_tensor *at1, nt_tensor *at2) {
+    static const int second[] = { 2, 1, 2 }; // the axis of side 2's rows
+    if (!at1 || !at2) return NULL;
+    nt_map *outer = nti_ntk_loop(a->t, at1->shape[0] / a->group[0]);
+    nt_tensor *part1 = nti_ntk_group(outer, at1, a->group[0]);
+    nt_map *inner = nti_ntk_loop(a->t, at2->shape[0] / a->group[1]);
+    nt_tensor *k = nti_ntk_rows(a, part1, nti_ntk_group(inner, at2, a->group[1]));
+    if (inner) k = nti_ntk_stack(inner, k, second[nti_samples_kind(a)]);
+    nt_map_end(inner);
+    if (outer) k = nti_ntk_stack(outer, k, 0);
+    nt_map_end(outer);
+    return k;
+}
+
+// (diagonal positions, axes of nti_ntk_rows): the sum over traced positions.
+static nt_tensor *nti_ntk_all(nti_ntk *a, nt_tensor *(*rows)(nti_ntk *a, nt_tensor *at1, nt_tensor *at2)) {
+    nti_side *s = a->side;
+    nt_tensor *at[2], *k;
+    nt_map *diagonal = nti_ntk_loop(a->t, nt_size(s->at[NTI_AXIS_DIAGONAL])), *trace = nti_ntk_loop(a->t, nt_size(s->at[NTI_AXIS_TRACED]));
+    for (int j = 0; j < 2; j++) {
+        at[j] = j && s[0].f == s[1].f ? at[0] : s[j].at[NTI_AXIS_KEPT];
+        if (j && at[j] == at[0]) break;
+        if (diagonal) at[j] = nt_add(at[j], nt_map_slice(diagonal, s[j].at[NTI_AXIS_DIAGONAL]));
+        if (trace) at[j] = nt_add(at[j], nt_map_slice(trace, s[j].at[NTI_AXIS_TRACED]));
+    }
+    k = rows(a, at[0], at[1]);
+    if (trace) k = nt_map_sum(trace, k);
+    nt_map_end(trace);
+    if (diagonal) k = nt_map_stack(diagonal, k);
+    else k = nt_expand_dims(k, 0);
+    nt_map_end(diagonal);
+    return k;
+}
+
+// A column at a time: the outputs `at` of f1 along the tangents, (samples1, outputs at `at`).
+static nt_tensor *nti_ntk_column(nti_ntk *a, nt_params tangents, nt_tensor *at) {
+    nti_side *s = &a->side[0];
+    nt_tensor *y = NULL;
+    int64_t flat[2];
+    nti_jvp_walk(a->t, nti_list(&s->f, 1), a->params, tangents, &y);
+    if (!y) y = nt_full_like(s->f, 0);
+    flat[0] = s->samples, flat[1] = nt_size(s->f) / s->samples;
+    y = nt_reshape(y, nt_shape_make(2, flat));
+    return y ? nt_gather_clip(y, at, 1) : NULL;
+}
+
+// The columns of all samples of f2 for one of its outputs.
+static nt_tensor *nti_ntk_columns(nti_ntk *a, nt_tensor *u, nt_tensor *at) {
+    nti_side *s = &a->side[1];
+    nt_params grads, from, to;
+    int kind = nti_samples_kind(a);
+    if (!s->apart) {
+        nti_factors x;
+        return nti_side_factors_of(a, s, u, &x) ? nt_expand_dims(nti_ntk_column(a, x.jacobian, at), 0) : NULL;
+    }
+    if (!nti_side_cotangents(a, s, u) || !nti_side_gradients(a, s, &grads, &from, &to)) return NULL;
+    nt_map *m = nt_map_begin(a->t, s->samples, NULL);
+    for (int k = 0; k < to.count; k++) to.items[k] = nt_map_slice(m, to.items[k]);
+    nt_params some = nti_result_list(a->t, nti_ntk_name, grads.count + 1);
+    int n = 0;
+    for (int k = 0; k < grads.count && some.items; k++)
+        if (grads.items[k]) some.items[n++] = grads.items[k];
+    some.count = n;
+    if (n && !a->t->sticky) some = nt_substitute_many(some, from, to);
+    for (int k = 0, j = 0; k < grads.count && some.count; k++)
+        if (grads.items[k]) grads.items[k] = some.items[j++];
+    nt_tensor *y = a->t->sticky ? NULL : nti_ntk_column(a, grads, at);
+    if (kind != NTI_AXIS_KEPT && y) y = nt_gather_clip(y, nt_map_index(m), 0); // of the same sample
+    y = kind == NTI_AXIS_TRACED ? nt_map_sum(m, y) : nt_map_stack(m, y);
+    nt_map_end(m);
+    return y;
+}
+
+static nt_tensor *nti_ntk_by_columns(nti_ntk *a, nt_tensor *at1, nt_tensor *at2) {
+    static const nt_axes order[] = { { 4, { 3, 2, 0, 1 } }, { 2, { 1, 0 } }, { 3, { 2, 1, 0 } } };
+    if (!at1 || !at2) return NULL;
+    nt_map *m = nti_ntk_loop(a->t, at2->shape[0]);
+    nt_tensor *units = nti_side_units(&a->side[1], nti_ntk_group(m, at2, 1));
+    nt_tensor *u = nt_reshape(units, nt_shape_of(a->side[1].f)), *k = u ? nti_ntk_columns(a, u, at1) : NULL;
+    k = m ? nt_map_stack(m, k) : nt_expand_dims(k, 0);
+    nt_map_end(m);
+    return k ? nt_transpose(k, order[nti_samples_kind(a)]) : NULL;
+}
+
+// The axes of nti_ntk_all in the order of the kernel.
+static nt_tensor *nti_ntk_arrange(const nti_ntk *a, nt_tensor *k) {
+    nt_shape shape = nt_shape_make(0, NULL);
+    nt_axes order;
+    int at[2][NT_MAX_RANK];
+    memset(&order, 0, sizeof order);
+    for (int d = a->apart; d < a->form.rank; d++)
+        if (a->form.kind[d] == NTI_AXIS_DIAGONAL) at[0][d] = shape.rank, shape.size[shape.rank++] = a->side[0].f->shape[d];
+    for (int j = 0; j < 2; j++) {
+        const nt_tensor *f = a->side[j].f;
+        for (int d = a->apart; d < a->form.rank; d++)
+            if (a->form.kind[d] == NTI_AXIS_KEPT) at[j][d] = shape.rank, shape.size[shape.rank++] = f->shape[d];
+        if (a->apart && (a->form.kind[0] == NTI_AXIS_KEPT || (!j && a->form.kind[0] == NTI_AXIS_DIAGONAL)))
+            at[j][0] = shape.rank, shape.size[shape.rank++] = f->shape[0];
+    }
+    for (int d = 0; d < a->form.rank; d++) {
+        if (a->form.kind[d] != NTI_AXIS_TRACED) order.axis[order.count++] = at[0][d];
+        if (a->form.kind[d] == NTI_AXIS_KEPT) order.axis[order.count++] = at[1][d];
+    }
+    return nti_averaged(nt_transpose(nt_reshape(k, shape), order), &a->form);
+}
+
+static nt_tensor *nti_ntk_record(nti_ntk *a, int implementation) {
+    nt_map *open = a->t->open;
+    int columns = implementation == NT_NTK_VECTOR_PRODUCTS && !a->looped;
+    a->structured = implementation == NT_NTK_STRUCTURED;
+    a->t->open = nti_loop_deeper(nti_n(a->side[0].f)->loop, nti_n(a->side[1].f)->loop); // where loops over outputs lie
+    for (int j = 0; j < 2 && a->looped; j++) {
+        int64_t rows = nt_size(a->side[j].f);
+        nt_tensor *all = nt_iota(a->t, NT_I32, nt_shape_make(1, &rows), 0);
+        if (!all || !nti_side_factors(a, &a->side[j], all, &a->whole[j])) break;
+    }
+    nt_tensor *k = nti_ntk_arrange(a, nti_ntk_all(a, columns ? nti_ntk_by_columns : nti_ntk_groups));
+    a->t->open = open;
+    return k;
+}
+
+// The sides, apart or not. 0 after an error.
+static int nti_ntk_look(nti_ntk *a, nt_samples samples) {
+    int apart = samples != NT_SAMPLES_MIXED && a->form.rank > 0;
+    for (int j = 0; j < 2; j++) {
+        nti_side *s = &a->side[j];
+        if (j && s->f == a->side[0].f) *s = a->side[0];
+        else if (!nti_side_look(s, a->params)) return 0;
+        apart = apart && !s->mixed, a->looped |= s->looped;
+        if (s->mixed && samples == NT_SAMPLES_APART)
+            return nti_wrong(s->mixed, NT_ERROR_ARGUMENT, "%s: .samples is NT_SAMPLES_APART, but here they may depend on each other", nti_ntk_name);
+    }
+    a->apart = apart;
+    for (int j = 0; j < 2; j++) {
+        nti_side *s = &a->side[j];
+        s->apart = apart;
+        if (!apart) s->samples = 1;
+        for (int kind = 0; kind < 3; kind++) {
+            s->at[kind] = j && s->f == a->side[0].f ? a->side[0].at[kind] : nti_side_positions(a, s, kind);
+            if (!s->at[kind]) return 0;
+        }
+    }
+    return 1;
+}
+
+NT_API nt_tensor *nt_empirical_ntk(nt_tensor *f1, nt_tensor *f2, nt_params params, const nt_empirical_desc *desc) {
+    nt_empirical_desc d;
+    nti_ntk a;
+    memset(&d, 0, sizeof d), memset(&a, 0, sizeof a);
+    if (desc) d = *desc;
+    if (!nti_empirical_outputs(nti_ntk_name, f1, &f2) || !nti_list_valid(params)) return NULL;
+    a.t = f1->tape, a.params = params, a.side[0].f = f1, a.side[1].f = f2;
+    if (!nti_derivative_list(a.t, nti_ntk_name, "parameter", params) || !nti_form_make(nti_ntk_name, f1, f2, &d, &a.form)) return NULL;
+    if ((unsigned)d.implementation > NT_NTK_STRUCTURED || (unsigned)d.samples > NT_SAMPLES_MIXED) {
+        nti_sticky(a.t, NT_ERROR_ARGUMENT, "%s: .implementation is one of nt_ntk_implementation and .samples of nt_samples", nti_ntk_name);
+        return NULL;
+    }
+    if (!nt_size(f1) || !nt_size(f2)) return nt_full(a.t, f1->dtype, a.form.shape, 0);
+    if (nt_size(f1) > INT32_MAX || nt_size(f2) > INT32_MAX) {
+        nti_sticky(a.t, NT_ERROR_SHAPE, "%s: %v or %v has too many elements to count them", nti_ntk_name, f1, f2);
+        return NULL;
+    }
+    if (!nti_ntk_look(&a, d.samples)) return NULL;
+    for (int j = 0; j < 2; j++) a.group[j] = a.side[j].at[NTI_AXIS_KEPT]->shape[0];
+    return nti_ntk_record(&a, d.implementation);
 }
 // >>predictions
 // ---------------------------------------------------------------------------------------------------------------------
