@@ -33,18 +33,18 @@
 // CONTENTS (search for the marker; the implementation has the same order)
 //
 //     public      >>configuration  >>values  >>tape  >>errors  >>leaves  >>operations  >>random  >>transforms  >>loops
-//                 >>custom  >>programs  >>layers  >>empirical kernels  >>predictions  >>optimizers  >>files
+//                 >>custom  >>programs  >>layers  >>infinite width  >>empirical kernels  >>predictions  >>optimizers  >>files
 //     private     >>formatting  >>arena  >>evaluator  >>tensors  >>recording  >>keys  >>random numbers
-//                 what kernels are told: >>maps  >>products  >>row kernels  >>linear algebra  >>update kernels  >>duals
+//                 what kernels are told: >>maps  >>products  >>row kernels  >>linear algebra  >>update kernels  >>duals  >>planes
 //                 compiled for each instruction set: >>kernels  >>vector mathematics  >>random bits  >>product kernels
 //                 >>convolution kernels  >>row kernels of a pass  >>updates  >>halves  >>linear algebra kernels
-//                 >>dual kernels  >>passes
+//                 >>dual kernels  >>plane kernels  >>passes
 //                 >>expansions  >>integers  >>casts  >>random arrays  >>initializers
 //                 operations, their plans and tiles: >>matmul  >>convolution  >>axes  >>reductions  >>row operations  >>attention
 //                 >>pooling rows  >>moving rows  >>gather and scatter  >>scans and sorts  >>check of indices  >>factorisations
 //                 >>elementwise driver  >>half precision  >>evaluators
 //                 >>rows  >>rules  >>samples  >>autodiff  >>transforms  >>chunks  >>compiler  >>planner  >>recomputation  >>programs  >>running  >>reports
-//                 >>layers  >>empirical kernels  >>predictions  >>optimizers  >>files
+//                 >>layers  >>infinite width  >>empirical kernels  >>predictions  >>optimizers  >>files
 //
 // Licence: public domain or MIT-0, at your choice; see the end of the file.
 // clang-format off: the public section is laid out by hand
@@ -1078,6 +1078,59 @@ typedef struct nt_apply_desc {
 NT_API nt_tensor *nt_apply(nt_layer *net, nt_tensor *x, const nt_apply_desc *desc);
 NT_API nt_params nt_parameters(const nt_layer *net); // in the order of the layers; lives with the layer
 NT_API nt_params nt_layer_state(const nt_layer *net); // running statistics, for example: variables that are not trained; count 0: none
+
+// >>infinite width
+// ---------------------------------------------------------------------------------------------------------------------
+// The kernels of a network whose layers are infinitely wide: NNGP, the covariance of one output channel over random parameters, and
+// NTK, the product of its derivatives by all parameters (Jacot, Gabriel, Hongler 2018; convolutions: Arora et al. 2019; the rules of
+// neural_tangents.stax). The same nt_layer initialises the finite network. Nothing of the size of (positions x positions) is stored
+// for convolutions: covariances go through the network one offset between two pixels at a time.
+// ---------------------------------------------------------------------------------------------------------------------
+enum { NT_NNGP = 1, NT_NTK = 2 };
+typedef enum nt_kernel_spatial {
+    NT_FULL,    // outputs with positions: all pairs of them, (positions, positions) for each pair of images
+    NT_DIAGONAL // each position with itself: (positions)
+} nt_kernel_spatial;
+
+// Called on the calling thread now and then: `done` goes from 0 to 1.
+typedef struct nt_progress { void (*update)(void *user, double done); void *user; } nt_progress;
+
+// One piece of a result: the values of some pairs of images at one offset between positions. Positions p run over `size` from `start`,
+// row-major, each beside p + offset of the second image; value [p * lanes + k] is that of pair k. Images (i[k], j[k]) of x1 and x2.
+typedef struct nt_kernel_unit {
+    int64_t pairs, lanes;
+    const int64_t *i, *j;
+    nt_shape offset, start, size; // of rank 0 where the output has no positions
+    const void *nngp, *ntk;       // NULL: not asked for
+} nt_kernel_unit;
+// Takes units one at a time on the calling thread, in the order of blocks of pairs, then offsets. Not 0: stop (nt_kernel: NT_CANCELLED).
+typedef struct nt_kernel_sink { int (*take)(void *user, const nt_kernel_unit *unit); void *user; } nt_kernel_sink;
+
+typedef struct nt_kernel_desc {
+    int what;                  // NT_NNGP, NT_NTK or both; 0: both
+    nt_kernel_spatial spatial;
+    nt_dtype dtype;            // of images, arithmetic and results: f32 or f64
+    nt_shape shape;            // of one image, channels last: NT_SHAPE(32, 32, 3), NT_SHAPE(784)
+    void *nngp, *ntk;          // (rows, columns), or (rows, columns, positions.., positions..); NULL: not kept
+    nt_kernel_sink sink;       // besides or instead of these
+    int64_t row, rows, column, columns; // this block of the matrix alone; rows, columns 0: to the end. Blocks have the bits of the whole
+    size_t budget;             // bytes for all workers together; 0: what the tape has left
+    int train;                 // dropout is on
+    nt_progress progress;
+    nt_cancel cancel;
+} nt_kernel_desc;
+
+typedef struct nt_kernel_info {
+    size_t bytes, worker_bytes; // of memory: in all; for each worker
+    int workers;
+    int64_t pairs, blocks, offsets; // pairs of images, blocks of them, offsets of the last stage
+    nt_shape output;            // positions of the output
+} nt_kernel_info;
+// What nt_kernel is going to take; nothing is computed.
+NT_API nt_status nt_kernel_plan(const nt_layer *net, int64_t n1, int64_t n2, const nt_kernel_desc *desc, nt_kernel_info *info);
+// Of n1 images at x1 against n2 at x2 (row-major, channels last). x2 NULL: x1 against itself, half the work. Memory comes from the tape
+// and is given back. NT_ERROR_BUDGET names the bytes that would do.
+NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_kernel_desc *desc);
 
 // >>empirical kernels
 // ---------------------------------------------------------------------------------------------------------------------
@@ -3036,6 +3089,97 @@ static int nti_dual_sides(const nti_dual *d) {
 }
 // a_0 and a_n / sqrt(q) for n > 0, `count` from `first` on, of four variances.
 static void nti_dual_coefficients(const nti_dual *d, const double q[4], int first, int count, double a[NTI_DUAL_TERMS][4]);
+// >>planes
+// Infinite-width kernels. Covariances of two images are kept by offset: the plane of offset d holds K(p, p + d) for every position p
+// where both are inside of the image, for NTI_PAIRS pairs of images or a multiple side by side ("lanes"), and the tangent kernel of the
+// same beside it. Images have three spatial axes here, those that are missing have size 1.
+#define NTI_SPACE 3
+#define NTI_SOURCES 8 // a circular axis takes one offset and its complement: two for each axis
+#define NTI_TILE 32   // images without positions go together in tiles of this many rows and columns
+#define NTI_PAIRS 16  // lanes are a multiple of this; so many fill the widest vector
+
+typedef struct nti_plane {
+    int64_t offset[NTI_SPACE], start[NTI_SPACE], length[NTI_SPACE]; // positions start <= p < start + length
+    void *k, *t;                                                    // t NULL: no tangent kernel is wanted
+} nti_plane;
+
+// Where the indices of one axis of a plane come from: the positions item[first[p]] .. item[first[p + 1] - 1] of the operand.
+typedef struct nti_taps { const int32_t *first, *item; } nti_taps;
+
+typedef struct nti_plane_tail { // what happens to a row as soon as it is there
+    int kind;
+    double scale, mix, shift, shift_t; // AFFINE: t = scale t + mix k + shift_t, then k = scale k + shift
+    const nti_dual *dual;
+    const void *side1, *side2;         // of the first and the second image, side s at s * pitch
+    int64_t pitch;
+    int64_t size[NTI_SPACE];           // of the image that the sides belong to
+} nti_plane_tail;
+enum { NTI_TAIL_AFFINE, NTI_TAIL_DUAL, NTI_TAIL_SIDES, NTI_TAIL_SAME, NTI_TAIL_ZERO };
+
+enum { NTI_HEAD_INPUT, NTI_HEAD_DOTS, NTI_HEAD_READY, NTI_HEAD_TAPS, NTI_HEAD_SUM, NTI_HEAD_PRODUCT, NTI_HEAD_STACK };
+typedef struct nti_plane_head { // how a plane is made
+    int kind;
+    int64_t lanes;
+    nti_plane out;
+    int sources;                                    // TAPS: as many planes
+    const nti_plane *source[NTI_SOURCES];
+    nti_taps taps[NTI_SOURCES][NTI_SPACE];
+    int inputs;                                     // SUM (weighted), PRODUCT, STACK
+    const nti_plane *const *input;                  // STACK: NULL: that branch has no such offset
+    const double *weight;
+    int axis;                                       // STACK: branch b stands at begin[b] of it
+    const int64_t *begin;
+    const void *x1, *x2;                            // INPUT: interleaved: channel, position, lane
+    const void *const *image1, *const *image2;      // DOTS: the images themselves, by lane
+    int64_t channels, size[NTI_SPACE];
+    int tails;
+    const nti_plane_tail *tail;
+    const void *same;                               // lanes that pair an image with itself: all ones in each; NULL: none, or another offset
+    const nti_dual_table *dual;
+    void *row;                                      // room for two rows of the widest operand
+    void *copy;                                     // and two of this plane
+} nti_plane_head;
+
+// A linear map along the axes (pooling, resizing, a constant matrix): what the elements of one plane add to. An entry for each axis:
+// index `from` of the plane goes, times the weight, to index `to` of a plane of offset `offset`; sorted by that offset.
+typedef struct nti_contribution { int32_t from, to, offset; double weight; } nti_contribution;
+
+// Planes that are kept: all combinations of some offsets of each axis.
+typedef struct nti_plane_set {
+    int64_t size[NTI_SPACE];        // of the image
+    int count[NTI_SPACE];           // offsets kept
+    int32_t *slot[NTI_SPACE];       // by offset + size - 1; -1: not kept
+    int64_t *offset[NTI_SPACE];     // ascending
+    int64_t *at;                    // of each plane: positions before it
+    int64_t positions;
+} nti_plane_set;
+
+// Where an entry of each axis adds to; -1: that offset is not kept.
+static int64_t nti_set_place(const nti_plane_set *s, const nti_contribution *a, const nti_contribution *b, const nti_contribution *c) {
+    const nti_contribution *e[NTI_SPACE];
+    int64_t plane = 0, place = 0;
+    e[0] = a, e[1] = b, e[2] = c;
+    for (int k = 0; k < NTI_SPACE; k++) {
+        int64_t d = e[k]->offset, slot = s->slot[k][d + s->size[k] - 1];
+        if (slot < 0) return -1;
+        plane = plane * s->count[k] + slot, place = place * (s->size[k] - (d < 0 ? -d : d)) + e[k]->to - (d < 0 ? -d : 0);
+    }
+    return s->at[plane] + place;
+}
+
+typedef struct nti_plane_table { // one for each pass and dtype
+    void (*plane)(const nti_plane_head *h);
+    void (*finish)(const nti_plane_head *h, const nti_plane_tail *a);
+    void (*spread)(const nti_plane *fine, int64_t lanes, int of_t, const nti_plane_set *set, void *coarse, const nti_contribution *const *entry,
+                   const int *count);
+    void (*total)(const nti_plane *p, int64_t lanes, int of_t, double *sum); // adds the sums of all positions
+    void (*store)(const double *sum, double scale, int64_t lanes, void *out);
+    void (*interleave)(const void *const *image, int64_t lanes, int64_t positions, int64_t channels, void *out);
+    void (*gram)(const void *x1, int64_t rows, const void *x2, int64_t columns, int64_t channels, int64_t pitch, void *k, void *room);
+    void (*gather)(const void *sides, int64_t rows, int64_t lanes_in, const int32_t *lane, int64_t lanes, void *out);
+    void (*norm)(const void *q, const int64_t *size, int64_t lanes, const int *over, double eps, void *side);
+    void (*put)(const nti_plane *p, int64_t lanes, int64_t lane, int of_t, const int64_t *size, int64_t s1, int64_t s2, void *out);
+} nti_plane_table;
 #endif // NTI_IMPLEMENT && !NTI_PASS
 #ifdef NTI_PASS
 // >>kernels
@@ -6417,6 +6561,350 @@ static const nti_dual_table NTI_K(nti_dual_table) = { NTI_K(nti_dual_prepare), N
 #undef NTI_DUAL_MIN
 #undef NTI_DUAL_NUMBERS
 #undef NTI_DUAL_POINT
+// >>plane kernels
+// Planes of covariances, a row (along the last axis, all lanes of a position together) at a time: made, and sent through everything
+// elementwise that follows while it is in the first-level cache.
+
+static NTI_INLINE int64_t NTI_K(nti_plane_row)(const nti_plane *p, int64_t lanes, int64_t p0, int64_t p1) { // elements in front of a row
+    return ((p0 - p->start[0]) * p->length[1] + p1 - p->start[1]) * p->length[2] * lanes;
+}
+
+static NTI_INLINE int64_t NTI_K(nti_place)(const int64_t *size, int64_t p0, int64_t p1, int64_t p2) { return (p0 * size[1] + p1) * size[2] + p2; }
+
+// sum (or sum +=) of n elements of several rows
+static void NTI_K(nti_sum_rows)(NTI_T *sum, const NTI_T *const *row, int rows, int add, int64_t n) {
+    for (int64_t x = 0; x < n; x += NTI_W) {
+        NTI_V s = add ? NTI_LOAD(sum + x) : NTI_LOAD(row[0] + x);
+        for (int r = !add; r < rows; r++) s += NTI_LOAD(row[r] + x);
+        NTI_STORE(sum + x, s);
+    }
+}
+
+// The rows of one source that position (p0, p1) takes, summed: where they are. NULL: there is none.
+static const NTI_T *NTI_K(nti_taps_down)(const nti_plane_head *h, int source, int of_t, int64_t k0, int64_t k1, NTI_T *sum) {
+    const nti_plane *in = h->source[source];
+    const nti_taps *a = &h->taps[source][0], *b = &h->taps[source][1];
+    const NTI_T *base = (const NTI_T *)(of_t ? in->t : in->k), *row[16];
+    int64_t n = in->length[2] * h->lanes;
+    int rows = 0, add = 0;
+    for (int32_t x = a->first[k0]; x < a->first[k0 + 1]; x++)
+        for (int32_t y = b->first[k1]; y < b->first[k1 + 1]; y++) {
+            if (rows == 16) NTI_K(nti_sum_rows)(sum, row, rows, add, n), rows = 0, add = 1;
+            row[rows++] = base + NTI_K(nti_plane_row)(in, h->lanes, a->item[x], b->item[y]);
+        }
+    if (!rows) return add ? sum : NULL;
+    if (rows == 1 && !add) return row[0];
+    NTI_K(nti_sum_rows)(sum, row, rows, add, n);
+    return sum;
+}
+
+// out[p] (+)= the sum of the row's elements that p takes
+static void NTI_K(nti_taps_along)(NTI_T *out, const NTI_T *row, const nti_taps *c, int64_t start, int64_t length, int64_t lanes, int add) {
+    for (int64_t p = 0; p < length; p++, out += lanes) {
+        const int32_t *item = c->item + c->first[p];
+        int items = (int)(c->first[p + 1] - c->first[p]);
+        for (int64_t l = 0; l < lanes; l += NTI_W) {
+            NTI_V s = add ? NTI_LOAD(out + l) : NTI_SPLAT(0);
+            if (items == 3) { // the commonest window
+                s += NTI_LOAD(row + (item[0] - start) * lanes + l) + NTI_LOAD(row + (item[1] - start) * lanes + l) +
+                     NTI_LOAD(row + (item[2] - start) * lanes + l);
+            } else
+                for (int k = 0; k < items; k++) s += NTI_LOAD(row + (item[k] - start) * lanes + l);
+            NTI_STORE(out + l, s);
+        }
+    }
+}
+
+static void NTI_K(nti_taps_row)(const nti_plane_head *h, int of_t, int64_t k0, int64_t k1, NTI_T *out) {
+    int64_t n = h->out.length[2] * h->lanes;
+    int add = 0;
+    for (int s = 0; s < h->sources; s++) {
+        const NTI_T *row = NTI_K(nti_taps_down)(h, s, of_t, k0, k1, (NTI_T *)h->row);
+        if (!row) continue;
+        NTI_K(nti_taps_along)(out, row, &h->taps[s][2], h->source[s]->start[2], h->out.length[2], h->lanes, add);
+        add = 1;
+    }
+    if (!add) memset(out, 0, (size_t)n * sizeof *out);
+}
+
+static void NTI_K(nti_input_row)(const nti_plane_head *h, int64_t p0, int64_t p1, NTI_T *out) {
+    const nti_plane *p = &h->out;
+    int64_t positions = h->size[0] * h->size[1] * h->size[2], n = p->length[2] * h->lanes;
+    const NTI_T *a = (const NTI_T *)h->x1 + NTI_K(nti_place)(h->size, p0, p1, p->start[2]) * h->lanes;
+    const NTI_T *b = (const NTI_T *)h->x2 +
+                     NTI_K(nti_place)(h->size, p0 + p->offset[0], p1 + p->offset[1], p->start[2] + p->offset[2]) * h->lanes;
+    NTI_V scale = NTI_SPLAT(1 / (double)h->channels);
+    for (int64_t x = 0; x < n; x += NTI_W) {
+        NTI_V s = NTI_SPLAT(0);
+        for (int64_t c = 0; c < h->channels; c++)
+            s = NTI_FMA(NTI_LOAD(a + c * positions * h->lanes + x), NTI_LOAD(b + c * positions * h->lanes + x), s);
+        NTI_STORE(out + x, s * scale);
+    }
+}
+
+// The same for many channels, straight from the images.
+static void NTI_K(nti_input_dots)(const nti_plane_head *h, int64_t p0, int64_t p1, NTI_T *out) {
+    const nti_plane *p = &h->out;
+    int64_t at = NTI_K(nti_place)(h->size, p0, p1, p->start[2]) * h->channels, n = h->channels;
+    int64_t to = NTI_K(nti_place)(h->size, p0 + p->offset[0], p1 + p->offset[1], p->start[2] + p->offset[2]) * h->channels;
+    for (int64_t j = 0; j < p->length[2]; j++)
+        for (int64_t l = 0; l < h->lanes; l++)
+            out[j * h->lanes + l] = NTI_K(nti_dot)((const NTI_T *)h->image1[l] + at + j * n,
+                                                   (const NTI_T *)h->image2[l] + to + j * n, n) *
+                                    (NTI_T)(1 / (double)n);
+}
+
+static void NTI_K(nti_sum_row)(const nti_plane_head *h, int of_t, int64_t p0, int64_t p1, NTI_T *out) {
+    int64_t n = h->out.length[2] * h->lanes, at = NTI_K(nti_plane_row)(&h->out, h->lanes, p0, p1);
+    for (int b = 0; b < h->inputs; b++) {
+        const NTI_T *in = (const NTI_T *)(of_t ? h->input[b]->t : h->input[b]->k) + at;
+        NTI_V w = NTI_SPLAT(h->weight[b]);
+        for (int64_t x = 0; x < n; x += NTI_W) NTI_STORE(out + x, b ? NTI_FMA(w, NTI_LOAD(in + x), NTI_LOAD(out + x)) : w * NTI_LOAD(in + x));
+    }
+}
+
+// k the product; t the sum of one t times all the other k
+static void NTI_K(nti_product_row)(const nti_plane_head *h, int64_t p0, int64_t p1, NTI_T *k, NTI_T *t) {
+    int64_t n = h->out.length[2] * h->lanes, at = NTI_K(nti_plane_row)(&h->out, h->lanes, p0, p1);
+    for (int64_t x = 0; x < n; x += NTI_W) {
+        NTI_V product = NTI_SPLAT(1), tangent = NTI_SPLAT(0);
+        for (int b = 0; b < h->inputs; b++) {
+            NTI_V factor = NTI_LOAD((const NTI_T *)h->input[b]->k + at + x);
+            if (t) tangent = NTI_FMA(tangent, factor, product * NTI_LOAD((const NTI_T *)h->input[b]->t + at + x));
+            product *= factor;
+        }
+        NTI_STORE(k + x, product);
+        if (t) NTI_STORE(t + x, tangent);
+    }
+}
+
+// Branches one behind the other along an axis; independent, so that nothing is shared between two of them.
+static void NTI_K(nti_stack_row)(const nti_plane_head *h, int of_t, int64_t p0, int64_t p1, NTI_T *out) {
+    const nti_plane *y = &h->out;
+    memset(out, 0, (size_t)(y->length[2] * h->lanes) * sizeof *out);
+    for (int b = 0; b < h->inputs; b++) {
+        const nti_plane *x = h->input[b];
+        int64_t p[NTI_SPACE], begin = h->begin[b];
+        if (!x) continue;
+        p[0] = p0, p[1] = p1, p[2] = h->axis == 2 ? begin + x->start[2] : y->start[2];
+        p[h->axis] -= begin;
+        if (h->axis != 2 && (p[h->axis] < x->start[h->axis] || p[h->axis] >= x->start[h->axis] + x->length[h->axis])) continue;
+        const NTI_T *row = (const NTI_T *)(of_t ? x->t : x->k) + NTI_K(nti_plane_row)(x, h->lanes, p[0], p[1]);
+        int64_t to = h->axis == 2 ? begin + x->start[2] - y->start[2] : 0;
+        memcpy(out + to * h->lanes, row, (size_t)(x->length[2] * h->lanes) * sizeof *out);
+    }
+}
+
+static void NTI_K(nti_affine_row)(const nti_plane_tail *a, NTI_T *k, NTI_T *t, int64_t n) {
+    NTI_V scale = NTI_SPLAT(a->scale), mix = NTI_SPLAT(a->mix), shift = NTI_SPLAT(a->shift), shift_t = NTI_SPLAT(a->shift_t);
+    for (int64_t x = 0; x < n; x += NTI_W) {
+        NTI_V v = NTI_LOAD(k + x);
+        if (t) NTI_STORE(t + x, NTI_FMA(scale, NTI_LOAD(t + x), NTI_FMA(mix, v, shift_t)));
+        NTI_STORE(k + x, NTI_FMA(scale, v, shift));
+    }
+}
+
+static void NTI_K(nti_sides_row)(const NTI_T *a, const NTI_T *b, NTI_T *k, NTI_T *t, int64_t n) {
+    for (int64_t x = 0; x < n; x += NTI_W) {
+        NTI_V f = NTI_LOAD(a + x) * NTI_LOAD(b + x);
+        NTI_STORE(k + x, f * NTI_LOAD(k + x));
+        if (t) NTI_STORE(t + x, f * NTI_LOAD(t + x));
+    }
+}
+
+static void NTI_K(nti_same_row)(const nti_plane_head *h, double scale, NTI_T *k, NTI_T *t) { // scales those that pair an image with itself
+    for (int64_t l = 0; l < h->lanes; l += NTI_W) {
+        NTI_VI same = NTI_INT(NTI_LOAD((const NTI_T *)h->same + l));
+        NTI_V a = NTI_LOAD(k + l);
+        NTI_STORE(k + l, NTI_CHOOSE(same, a * NTI_SPLAT(scale), a));
+        if (t) NTI_STORE(t + l, NTI_CHOOSE(same, NTI_LOAD(t + l) * NTI_SPLAT(scale), NTI_LOAD(t + l)));
+    }
+}
+
+// The lanes that pair an image with itself take what the variance gives: nothing cancels there.
+static void NTI_K(nti_dual_same)(const nti_plane_head *h, const nti_plane_tail *a, const NTI_T *s1, const NTI_T *s2, NTI_T *k, NTI_T *t,
+                                 int64_t n) {
+    NTI_T *q = (NTI_T *)h->copy, *u = t ? q + n : NULL;
+    memcpy(q, k, (size_t)n * sizeof *q);
+    if (t) memcpy(u, t, (size_t)n * sizeof *u);
+    h->dual->self(a->dual, q, u, n);
+    h->dual->pair(a->dual, k, t, s1, s2, a->pitch, n);
+    for (int64_t x = 0; x < n; x += NTI_W) {
+        NTI_VI same = NTI_INT(NTI_LOAD((const NTI_T *)h->same + x % h->lanes));
+        NTI_STORE(k + x, NTI_CHOOSE(same, NTI_LOAD(q + x), NTI_LOAD(k + x)));
+        if (t) NTI_STORE(t + x, NTI_CHOOSE(same, NTI_LOAD(u + x), NTI_LOAD(t + x)));
+    }
+}
+
+static void NTI_K(nti_tail_row)(const nti_plane_head *h, const nti_plane_tail *a, int64_t p0, int64_t p1, NTI_T *k, NTI_T *t) {
+    const nti_plane *p = &h->out;
+    int64_t n = p->length[2] * h->lanes;
+    const NTI_T *s1 = (const NTI_T *)a->side1, *s2 = (const NTI_T *)a->side2;
+    if (a->kind == NTI_TAIL_DUAL || a->kind == NTI_TAIL_SIDES) {
+        s1 += NTI_K(nti_place)(a->size, p0, p1, p->start[2]) * h->lanes;
+        s2 += NTI_K(nti_place)(a->size, p0 + p->offset[0], p1 + p->offset[1], p->start[2] + p->offset[2]) * h->lanes;
+    }
+    switch (a->kind) {
+    case NTI_TAIL_AFFINE: NTI_K(nti_affine_row)(a, k, t, n); break;
+    case NTI_TAIL_SIDES: NTI_K(nti_sides_row)(s1, s2, k, t, n); break;
+    case NTI_TAIL_SAME:
+        for (int64_t x = 0; x < n; x += h->lanes) NTI_K(nti_same_row)(h, a->scale, k + x, t ? t + x : t);
+        break;
+    case NTI_TAIL_ZERO:
+        memset(k, 0, (size_t)n * sizeof *k);
+        if (t) memset(t, 0, (size_t)n * sizeof *t);
+        break;
+    default:
+        if (h->same) NTI_K(nti_dual_same)(h, a, s1, s2, k, t, n);
+        else h->dual->pair(a->dual, k, t, s1, s2, a->pitch, n);
+    }
+}
+
+static void NTI_K(nti_head_row)(const nti_plane_head *h, int64_t p0, int64_t p1, NTI_T *k, NTI_T *t) {
+    int64_t n = h->out.length[2] * h->lanes;
+    switch (h->kind) {
+    case NTI_HEAD_TAPS:
+        NTI_K(nti_taps_row)(h, 0, p0 - h->out.start[0], p1 - h->out.start[1], k);
+        if (t) NTI_K(nti_taps_row)(h, 1, p0 - h->out.start[0], p1 - h->out.start[1], t);
+        break;
+    case NTI_HEAD_SUM:
+        NTI_K(nti_sum_row)(h, 0, p0, p1, k);
+        if (t) NTI_K(nti_sum_row)(h, 1, p0, p1, t);
+        break;
+    case NTI_HEAD_PRODUCT: NTI_K(nti_product_row)(h, p0, p1, k, t); break;
+    case NTI_HEAD_STACK:
+        NTI_K(nti_stack_row)(h, 0, p0, p1, k);
+        if (t) NTI_K(nti_stack_row)(h, 1, p0, p1, t);
+        break;
+    case NTI_HEAD_READY: break;
+    default:
+        if (h->kind == NTI_HEAD_INPUT) NTI_K(nti_input_row)(h, p0, p1, k);
+        else NTI_K(nti_input_dots)(h, p0, p1, k);
+    }
+    if (t && (h->kind == NTI_HEAD_INPUT || h->kind == NTI_HEAD_DOTS)) memset(t, 0, (size_t)n * sizeof *t);
+}
+
+static void NTI_K(nti_plane_make)(const nti_plane_head *h) {
+    const nti_plane *p = &h->out;
+    int64_t n = p->length[2] * h->lanes;
+    NTI_T *k = (NTI_T *)p->k, *t = (NTI_T *)p->t;
+    for (int64_t p0 = p->start[0]; p0 < p->start[0] + p->length[0]; p0++)
+        for (int64_t p1 = p->start[1]; p1 < p->start[1] + p->length[1]; p1++) {
+            NTI_K(nti_head_row)(h, p0, p1, k, t);
+            for (int j = 0; j < h->tails; j++) NTI_K(nti_tail_row)(h, &h->tail[j], p0, p1, k, t);
+            k += n, t = t ? t + n : t;
+        }
+}
+
+static void NTI_K(nti_plane_finish)(const nti_plane_head *h, const nti_plane_tail *a) { // one step over a plane that is there
+    const nti_plane *p = &h->out;
+    int64_t n = p->length[2] * h->lanes;
+    NTI_T *k = (NTI_T *)p->k, *t = (NTI_T *)p->t;
+    for (int64_t p0 = p->start[0]; p0 < p->start[0] + p->length[0]; p0++)
+        for (int64_t p1 = p->start[1]; p1 < p->start[1] + p->length[1]; p1++, k += n, t = t ? t + n : t)
+            NTI_K(nti_tail_row)(h, a, p0, p1, k, t);
+}
+
+// Adds what a plane gives to the planes of a linear map's result.
+static void NTI_K(nti_plane_spread)(const nti_plane *fine, int64_t lanes, int of_t, const nti_plane_set *set, void *coarse,
+                                    const nti_contribution *const *entry, const int *count) {
+    for (int a = 0; a < count[0]; a++)
+        for (int b = 0; b < count[1]; b++) {
+            const nti_contribution *e0 = &entry[0][a], *e1 = &entry[1][b];
+            const NTI_T *row = (const NTI_T *)(of_t ? fine->t : fine->k) + NTI_K(nti_plane_row)(fine, lanes, e0->from, e1->from);
+            for (int c = 0; c < count[2]; c++) {
+                const nti_contribution *e2 = &entry[2][c];
+                int64_t at = nti_set_place(set, e0, e1, e2);
+                if (at < 0) continue;
+                NTI_T *to = (NTI_T *)coarse + at * lanes;
+                const NTI_T *from = row + (e2->from - fine->start[2]) * lanes;
+                NTI_V w = NTI_SPLAT(e0->weight * e1->weight * e2->weight);
+                for (int64_t l = 0; l < lanes; l += NTI_W) NTI_STORE(to + l, NTI_FMA(w, NTI_LOAD(from + l), NTI_LOAD(to + l)));
+            }
+        }
+}
+
+// Rows are summed in lanes, rows in double: sums over millions of positions keep their digits.
+static void NTI_K(nti_plane_total)(const nti_plane *p, int64_t lanes, int of_t, double *sum) {
+    const NTI_T *row = (const NTI_T *)(of_t ? p->t : p->k);
+    int64_t rows = p->length[0] * p->length[1];
+    for (int64_t r = 0; r < rows; r++, row += p->length[2] * lanes)
+        for (int64_t l = 0; l < lanes; l += NTI_W) {
+            NTI_V s = NTI_SPLAT(0);
+            NTI_T part[64 / sizeof(NTI_T)];
+            for (int64_t x = 0; x < p->length[2]; x++) s += NTI_LOAD(row + x * lanes + l);
+            NTI_STORE(part, s);
+            for (int k = 0; k < NTI_W; k++) sum[l + k] += (double)part[k];
+        }
+}
+
+static void NTI_K(nti_plane_store)(const double *sum, double scale, int64_t lanes, void *out) {
+    for (int64_t l = 0; l < lanes; l++) ((NTI_T *)out)[l] = (NTI_T)(sum[l] * scale);
+}
+
+// Images (position, channel) side by side: (channel, position, lane).
+static void NTI_K(nti_interleave)(const void *const *image, int64_t lanes, int64_t positions, int64_t channels, void *out) {
+    for (int64_t l = 0; l < lanes; l++) {
+        const NTI_T *from = (const NTI_T *)image[l];
+        for (int64_t c = 0; c < channels; c++) {
+            NTI_T *to = (NTI_T *)out + c * positions * lanes + l;
+            for (int64_t p = 0; p < positions; p++) to[p * lanes] = from[p * channels + c];
+        }
+    }
+}
+
+// k (rows, columns) = x1 x2' / channels, for images without positions.
+static void NTI_K(nti_gram)(const void *x1, int64_t rows, const void *x2, int64_t columns, int64_t channels, int64_t pitch, void *k, void *room) {
+    NTI_T *out = (NTI_T *)k;
+    NTI_K(nti_multiply)(NTI_K(nti_mat)(out, pitch, 1), NTI_K(nti_mat)((const NTI_T *)x1, channels, 1), NTI_K(nti_mat)((const NTI_T *)x2, 1, channels), rows,
+                 columns, channels, 0, (NTI_T *)room);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) out[i * pitch + j] *= (NTI_T)(1 / (double)channels);
+}
+
+// Lane l of each row of `out` is lane lane[l] of the row of `sides`.
+static void NTI_K(nti_gather_lanes)(const void *sides, int64_t rows, int64_t lanes_in, const int32_t *lane, int64_t lanes, void *out) {
+    const NTI_T *from = (const NTI_T *)sides;
+    NTI_T *to = (NTI_T *)out;
+    for (int64_t r = 0; r < rows; r++, from += lanes_in, to += lanes)
+        for (int64_t l = 0; l < lanes; l++) to[l] = from[lane[l]];
+}
+
+// side = 1 / sqrt of the mean of q + eps over the axes that are marked
+static void NTI_K(nti_norm_sides)(const void *q, const int64_t *size, int64_t lanes, const int *over, double eps, void *side) {
+    int64_t window[NTI_SPACE], outer[NTI_SPACE];
+    for (int k = 0; k < NTI_SPACE; k++) window[k] = over[k] ? size[k] : 1, outer[k] = over[k] ? 1 : size[k];
+    for (int64_t x = 0; x < outer[0] * outer[1] * outer[2]; x++)
+        for (int64_t l = 0; l < lanes; l++) {
+            int64_t p[NTI_SPACE];
+            double sum = 0;
+            p[0] = x / (outer[1] * outer[2]), p[1] = x / outer[2] % outer[1], p[2] = x % outer[2];
+            for (int64_t w = 0, n = window[0] * window[1] * window[2]; w < n; w++)
+                sum += (double)((const NTI_T *)q)[NTI_K(nti_place)(size, p[0] + w / (window[1] * window[2]), p[1] + w / window[2] % window[1],
+                                                                   p[2] + w % window[2]) * lanes + l];
+            NTI_T v = (NTI_T)(1 / sqrt(sum / (double)(window[0] * window[1] * window[2]) + eps));
+            for (int64_t w = 0, n = window[0] * window[1] * window[2]; w < n; w++)
+                ((NTI_T *)side)[NTI_K(nti_place)(size, p[0] + w / (window[1] * window[2]), p[1] + w / window[2] % window[1],
+                                                 p[2] + w % window[2]) * lanes + l] = v;
+        }
+}
+
+// One lane of a plane into a matrix: position p of the first image has stride s1, of the second s2.
+static void NTI_K(nti_plane_put)(const nti_plane *p, int64_t lanes, int64_t lane, int of_t, const int64_t *size, int64_t s1, int64_t s2,
+                                 void *out) {
+    const NTI_T *from = (const NTI_T *)(of_t ? p->t : p->k) + lane;
+    int64_t away = NTI_K(nti_place)(size, p->offset[0], p->offset[1], p->offset[2]);
+    for (int64_t p0 = p->start[0]; p0 < p->start[0] + p->length[0]; p0++)
+        for (int64_t p1 = p->start[1]; p1 < p->start[1] + p->length[1]; p1++) {
+            int64_t at = NTI_K(nti_place)(size, p0, p1, p->start[2]);
+            NTI_T *to = (NTI_T *)out + at * s1 + (at + away) * s2;
+            for (int64_t x = 0; x < p->length[2]; x++, from += lanes) to[x * (s1 + s2)] = *from;
+        }
+}
+
+static const nti_plane_table NTI_K(nti_plane_table) = { NTI_K(nti_plane_make), NTI_K(nti_plane_finish), NTI_K(nti_plane_spread),
+                                                        NTI_K(nti_plane_total), NTI_K(nti_plane_store), NTI_K(nti_interleave), NTI_K(nti_gram),
+                                                        NTI_K(nti_gather_lanes), NTI_K(nti_norm_sides), NTI_K(nti_plane_put) };
 #undef NTI_DUAL_RULES
 #undef NTI_DUAL_BOTH
 #endif // NTI_PASS
@@ -6533,6 +7021,7 @@ struct nti_isa {
     const nti_update_table *update[2];
     const nti_linear_table *linear[2];
     const nti_dual_table *dual[2];
+    const nti_plane_table *plane[2];
     const nti_half_table *half;
 };
 #define NTI_ISA_ROW(suffix)                                                                                                        \
@@ -6540,7 +7029,8 @@ struct nti_isa {
       { &nti_gemm_f32_##suffix, &nti_gemm_f64_##suffix }, { &nti_rows_table_f32_##suffix, &nti_rows_table_f64_##suffix },           \
       { &nti_update_table_f32_##suffix, &nti_update_table_f64_##suffix },                                                          \
       { &nti_linear_table_f32_##suffix, &nti_linear_table_f64_##suffix },                                                          \
-      { &nti_dual_table_f32_##suffix, &nti_dual_table_f64_##suffix }, &nti_half_table_f32_##suffix }
+      { &nti_dual_table_f32_##suffix, &nti_dual_table_f64_##suffix },                                                         \
+      { &nti_plane_table_f32_##suffix, &nti_plane_table_f64_##suffix }, &nti_half_table_f32_##suffix }
 static const struct nti_isa nti_isas[] = {
     NTI_ISA_ROW(base),
 #if NTI_DISPATCH
@@ -22980,6 +23470,1257 @@ static void nti_layer_rewound(void *layer, uint64_t serial) { // parameters newe
     l->initialised = l->touched = 0, l->list = NULL, l->params = l->states = 0;
     for (int j = 0; j < l->slots; j++) l->param[j] = NULL;
     for (int k = 0; k < l->steps; k++) l->path[k] = NULL;
+}
+// >>infinite width
+// ---------------------------------------------------------------------------------------------------------------------
+// A network as a list of steps on covariances. Heads make a plane of one offset of planes of their operands; elementwise steps change
+// it in place, a row at a time; ends (pooling, readouts) need many planes of their operand. The list is cut at the ends into stages: a
+// stage streams its last value, one offset (with its complements on circular axes) after the other, through everything since the stages
+// before, and what the end makes of it is kept. Twice for each block of pairs: every image with itself, which gives the variances that
+// the activations need ("own"), then the pairs ("pairs").
+// ---------------------------------------------------------------------------------------------------------------------
+enum {
+    NTI_COV_INPUT, NTI_COV_TAPS, NTI_COV_SUM, NTI_COV_PRODUCT, NTI_COV_STACK,     // heads
+    NTI_COV_AFFINE, NTI_COV_DUAL, NTI_COV_NORM, NTI_COV_DROPOUT, NTI_COV_LOCAL,   // elementwise
+    NTI_COV_MAP, NTI_COV_TOTAL, NTI_COV_OUT                                         // ends
+};
+enum { NTI_OWN, NTI_BETWEEN, NTI_COV_RUNS };
+#define NTI_COV_FACTORS 4 // different offsets of one value in a stage
+
+typedef struct nti_cov_axis { // how an axis of a step comes from that of its operand
+    int64_t in, out;
+    int64_t window, stride, dilation, low; // p takes stride p + tap dilation - low; transposed: all q with stride q = p + tap dilation - low
+    int transposed, circular;
+    const int32_t *first, *to;             // MAP: index q of the operand adds to to[first[q]] .. with these weights; NULL: to itself
+    const double *weight;
+} nti_cov_axis;
+
+typedef struct nti_cov_step {
+    int op, inputs;
+    int *input;
+    double *weight;             // SUM
+    int64_t *begin;             // STACK: where each branch begins,
+    int stack;                  // on this axis
+    int64_t size[NTI_SPACE], channels;
+    int axes, place[NTI_SPACE]; // the axes that the result has, and where they are
+    int gaussian, centred;      // channels are Gaussian; have mean zero and fresh weights
+    double scale, mix, shift, shift_t; // AFFINE; TOTAL: scale
+    int diagonal;               // TOTAL: of offset 0 alone (flatten)
+    int over[NTI_SPACE];        // NORM: the mean over these axes
+    double eps;
+    const nt_layer *layer;
+    nti_cov_axis axis[NTI_SPACE];
+    int sides;                  // numbers for each position that the variance gives,
+    int64_t side_at;            // behind those of the steps before, in positions
+    uint8_t *need[NTI_COV_RUNS][NTI_SPACE]; // which offsets are wanted, by offset + size - 1
+    nti_plane_set set[NTI_COV_RUNS];        // ends: the planes that are kept
+    int64_t set_at[NTI_COV_RUNS];           // in positions
+    int node;                   // in the stage that is looked at
+} nti_cov_step;
+
+typedef struct nti_cov_node { // a value that a stage has as a plane: a head and the elementwise steps behind it
+    int head, tails, *tail;    // head -1: the value of another node, copied
+    int inputs, *input;        // values: node numbers, or -1 - step for the result of an end
+    int value;                 // the step whose value it is
+    int factors;
+    int64_t factor[NTI_COV_FACTORS][NTI_SPACE][2]; // its offset is that of the stage's value times this fraction
+    int planes;                // at most, of one group
+    int64_t positions, at;     // of one plane; where they are
+    int last;                  // node that reads it last
+} nti_cov_node;
+
+typedef struct nti_cov_stage {
+    int end, target, nodes;    // target: the value that is streamed
+    nti_cov_node *node;
+    int64_t positions;         // of all planes
+    int64_t groups[NTI_COV_RUNS][NTI_SPACE]; // offsets that begin a group
+    int64_t *group[NTI_COV_RUNS][NTI_SPACE];
+} nti_cov_stage;
+
+typedef struct nti_cov {
+    nt_tape *tape;
+    nt_kernel_desc d;
+    nti_cov_step *step;
+    int steps, capacity, stages, ends;
+    nti_cov_stage *stage;
+    int cyclic[NTI_SPACE];
+    int64_t lanes, own_lanes;   // pairs of a block; room for the different images in it
+    int tiles;                  // pairs in tiles: images without positions
+    int dots;                   // many channels: the input's covariances from the images themselves
+    int ntk, failed;
+    int64_t sides, sets[NTI_COV_RUNS], planes, row, items; // positions of: all sides, kept planes, planes of a stage; longest row; taps
+    int symmetric;
+    int64_t row0, rows, column0, columns;
+    const void *x1, *x2;
+    size_t element;
+} nti_cov;
+
+// Building ----------------------------------------------------------------------------------------------------------------
+
+static void *nti_cov_room(nti_cov *w, int64_t count, size_t size) { // zeroed, until the call ends
+    void *p = count < 0 ? NULL : nti_temporary(w->tape, (size_t)count, size);
+    if (p) memset(p, 0, (size_t)count * size);
+    else w->failed = 1;
+    return p;
+}
+
+static int nti_cov_wrong(nti_cov *w, const nt_layer *l, const char *message) {
+    nti_fail(w->tape, NT_ERROR_ARGUMENT, "nt_kernel: %s %s", l ? l->label : "the network", message);
+    return -1;
+}
+
+static int nti_cov_shape_wrong(nti_cov *w, const nt_layer *l, int x, const char *message) {
+    const nti_cov_step *s = &w->step[x];
+    nt_shape shape;
+    memset(&shape, 0, sizeof shape);
+    for (int k = 0; k < s->axes; k++) shape.size[shape.rank++] = s->size[s->place[k]];
+    shape.size[shape.rank++] = s->channels;
+    nti_fail(w->tape, NT_ERROR_SHAPE, "nt_kernel: %s of %S (spatial axes, channels): %s", l->label, &shape, message);
+    return -1;
+}
+
+// A step like its operand x (-1: none) in all that it does not say otherwise. -1: no memory.
+static int nti_cov_add(nti_cov *w, int op, const nt_layer *l, int inputs, const int *x) {
+    if (w->steps == w->capacity) {
+        nti_cov_step *more = (nti_cov_step *)nti_cov_room(w, 2 * w->capacity + 8, sizeof *more);
+        if (!more) return -1;
+        if (w->steps) memcpy(more, w->step, (size_t)w->steps * sizeof *more);
+        w->step = more, w->capacity = 2 * w->capacity + 8;
+    }
+    nti_cov_step *s = &w->step[w->steps];
+    if (inputs) *s = w->step[x[0]];
+    s->op = op, s->inputs = inputs, s->layer = l, s->sides = 0;
+    s->input = (int *)nti_cov_room(w, inputs + 1, sizeof *s->input);
+    s->weight = (double *)nti_cov_room(w, inputs + 1, sizeof *s->weight);
+    if (!s->input || !s->weight) return -1;
+    for (int k = 0; k < inputs; k++) s->input[k] = x[k], s->weight[k] = 1;
+    for (int k = 0; k < NTI_SPACE; k++) {
+        nti_cov_axis one = { s->size[k], s->size[k], 1, 1, 1, 0, 0, 0, NULL, NULL, NULL };
+        s->axis[k] = one;
+    }
+    return w->steps++;
+}
+
+static int nti_cov_one(nti_cov *w, int op, const nt_layer *l, int x) { return nti_cov_add(w, op, l, 1, &x); }
+
+// Weights and biases of a dense layer or a convolution, over the mean of `window` products.
+static int nti_cov_affine(nti_cov *w, const nt_layer *l, int x, double window) {
+    double W = l->W_std, b = l->use[1] ? l->b_std : 0, channels = (double)w->step[x].channels;
+    int y = nti_cov_one(w, NTI_COV_AFFINE, l, x);
+    if (y < 0) return y;
+    nti_cov_step *s = &w->step[y];
+    s->scale = W * W / window, s->shift = b * b;
+    if (l->parameterization == NT_PARAM_NTK) s->mix = s->scale, s->shift_t = s->shift;
+    else s->mix = channels / l->s[0], s->shift_t = l->use[1] ? 1 : 0;
+    s->channels = (int64_t)(l->features * l->s[1]);
+    s->gaussian = s->centred = 1;
+    return y;
+}
+
+// A step that takes planes of x by the same taps on both sides: axes from l->window and its descriptor.
+static int nti_cov_axes(nti_cov *w, const nt_layer *l, int x) { // 0 after an error
+    const nti_cov_step *s = &w->step[x];
+    if (l->window.rank != s->axes) return nti_cov_shape_wrong(w, l, x, "the window has another number of axes") + 1;
+    return 1;
+}
+
+static void nti_cov_padding(nti_cov_axis *a, nt_padding padding, const int *pad, int circular_as_conv) {
+    int64_t low = 0, high = 0, reach = (a->window - 1) * a->dilation;
+    a->circular = padding == NT_CIRCULAR;
+    if (padding == NT_EXPLICIT) low = pad[0], high = pad[1];
+    else if (padding == NT_CIRCULAR && circular_as_conv) low = reach / 2, high = reach - reach / 2;
+    else if (padding != NT_VALID) nti_same_padding(a->in, a->window, a->stride, a->dilation, &low, &high);
+    a->low = low;
+    a->out = a->in + low + high < reach + 1 ? 0 : (a->in + low + high - reach - 1) / a->stride + 1;
+}
+
+static void nti_cov_padding_transposed(nti_cov_axis *a, nt_padding padding, const int *pad) { // as jax.lax.conv_transpose
+    int64_t f = (a->window - 1) * a->dilation + 1, s = a->stride, total = f + s - 2, low = f - 1, more = nti_max(f - s, 0);
+    a->transposed = 1, a->circular = padding == NT_CIRCULAR;
+    if (padding == NT_EXPLICIT) low = pad[0], total = pad[0] + (int64_t)pad[1];
+    else if (padding == NT_VALID) total += more;
+    else if (padding == NT_CIRCULAR) low = f - 1 - more / 2;
+    else low = s > f - 1 ? f - 1 : total - total / 2;
+    a->low = low;
+    a->out = padding == NT_CIRCULAR ? a->in * s : (a->in - 1) * s + 1 + total - (f - 1);
+}
+
+static int nti_cov_conv(nti_cov *w, const nt_layer *l, int x, int transposed) {
+    if (l->conv.groups > 1) return nti_cov_wrong(w, l, "with groups has no infinite-width rule");
+    if (!nti_cov_axes(w, l, x)) return -1;
+    int y = nti_cov_one(w, NTI_COV_TAPS, l, x);
+    if (y < 0) return y;
+    nti_cov_step *s = &w->step[y];
+    double window = 1;
+    for (int k = 0; k < s->axes; k++) {
+        nti_cov_axis *a = &s->axis[s->place[k]];
+        a->window = l->window.size[k], a->stride = l->conv.stride[k] ? l->conv.stride[k] : 1;
+        a->dilation = l->conv.dilation[k] ? l->conv.dilation[k] : 1;
+        nt_padding padding = l->conv.padding == NT_PADDING_DEFAULT ? NT_SAME : l->conv.padding;
+        if (transposed) nti_cov_padding_transposed(a, padding, l->conv.pad[k]);
+        else nti_cov_padding(a, padding, l->conv.pad[k], 1);
+        s->size[s->place[k]] = a->out, window *= (double)a->window;
+        w->cyclic[s->place[k]] |= a->circular;
+        if (a->out < 1) return nti_cov_shape_wrong(w, l, x, "the window is larger than the image");
+    }
+    return nti_cov_affine(w, l, y, window);
+}
+
+// The matrix of one axis of a linear map, (out, in) by weight(data, out, in), as lists by columns.
+typedef struct nti_cov_matrix { nti_cov_axis a; int average, exclude, method, antialias; const double *data; } nti_cov_matrix;
+static double nti_cov_pool_weight(const nti_cov_matrix *m, int64_t p, int64_t q) {
+    const nti_cov_axis *a = &m->a;
+    int64_t begin = p * a->stride - a->low, real = 0, hits = 0;
+    for (int64_t u = 0; u < a->window; u++) {
+        int64_t at = begin + u;
+        if (a->circular) at = (at % a->in + a->in) % a->in;
+        real += at >= 0 && at < a->in, hits += at == q;
+    }
+    return (double)hits / (double)(!m->average ? 1 : m->exclude ? nti_max(real, 1) : a->window);
+}
+
+static int nti_cov_lists(nti_cov *w, nti_cov_axis *a, const nti_cov_matrix *m, double (*weight)(const nti_cov_matrix *, int64_t, int64_t)) {
+    int64_t entries = 0;
+    for (int64_t q = 0; q < a->in; q++)
+        for (int64_t p = 0; p < a->out; p++) entries += weight(m, p, q) != 0;
+    int32_t *first = (int32_t *)nti_cov_room(w, a->in + 1, sizeof *first), *to = (int32_t *)nti_cov_room(w, entries, sizeof *to);
+    double *value = (double *)nti_cov_room(w, entries, sizeof *value);
+    if (!first || !to || !value) return 0;
+    int32_t n = 0;
+    for (int64_t q = 0; q < a->in; q++) {
+        first[q] = n;
+        for (int64_t p = 0; p < a->out; p++)
+            if (weight(m, p, q) != 0) to[n] = (int32_t)p, value[n++] = weight(m, p, q);
+    }
+    first[a->in] = n, a->first = first, a->to = to, a->weight = value;
+    return 1;
+}
+
+static int nti_cov_pool(nti_cov *w, const nt_layer *l, int x, int average) {
+    if (!nti_cov_axes(w, l, x)) return -1;
+    int y = nti_cov_one(w, NTI_COV_MAP, l, x);
+    if (y < 0) return y;
+    nti_cov_step *s = &w->step[y];
+    for (int k = 0; k < s->axes; k++) {
+        nti_cov_matrix m;
+        nti_cov_axis *a = &s->axis[s->place[k]];
+        a->window = l->window.size[k], a->stride = l->pool.stride[k] ? l->pool.stride[k] : a->window;
+        nti_cov_padding(a, l->pool.padding == NT_PADDING_DEFAULT ? NT_VALID : l->pool.padding, l->pool.pad[k], 0);
+        s->size[s->place[k]] = a->out;
+        if (a->out < 1) return nti_cov_shape_wrong(w, l, x, "the window is larger than the image");
+        memset(&m, 0, sizeof m);
+        m.a = *a, m.average = average, m.exclude = l->pool.exclude_pad;
+        if (!nti_cov_lists(w, a, &m, nti_cov_pool_weight)) return -1;
+        w->cyclic[s->place[k]] |= a->circular;
+        s = &w->step[y];
+    }
+    return y;
+}
+
+static double nti_cov_repeat_weight(const nti_cov_matrix *m, int64_t p, int64_t q) { return p / m->a.stride == q; }
+
+static int nti_cov_upsample(nti_cov *w, const nt_layer *l, int x) {
+    if (!nti_cov_axes(w, l, x)) return -1;
+    int y = nti_cov_one(w, NTI_COV_MAP, l, x);
+    if (y < 0) return y;
+    nti_cov_step *s = &w->step[y];
+    for (int k = 0; k < s->axes; k++) {
+        nti_cov_matrix m;
+        nti_cov_axis *a = &s->axis[s->place[k]];
+        a->stride = l->window.size[k], a->out = a->in * a->stride, s->size[s->place[k]] = a->out;
+        memset(&m, 0, sizeof m), m.a = *a;
+        if (!nti_cov_lists(w, a, &m, nti_cov_repeat_weight)) return -1;
+    }
+    return y;
+}
+
+static int nti_cov_readout(nti_cov *w, const nt_layer *l, int x, int diagonal, int average) {
+    int y = nti_cov_one(w, NTI_COV_TOTAL, l, x);
+    if (y < 0) return y;
+    nti_cov_step *s = &w->step[y];
+    double positions = 1;
+    for (int k = 0; k < NTI_SPACE; k++) positions *= (double)s->size[k], s->size[k] = 1;
+    s->diagonal = diagonal, s->scale = !average ? 1 : diagonal ? 1 / positions : 1 / (positions * positions), s->axes = 0;
+    if (diagonal) s->channels *= (int64_t)positions, s->gaussian = 0;
+    return y;
+}
+
+static int nti_cov_dual(nti_cov *w, const nt_layer *l, int x) {
+    if (!w->step[x].gaussian)
+        return nti_cov_wrong(w, l, "follows something that is not Gaussian (the input, an activation, a product): put a dense layer or a "
+                                    "convolution between");
+    int y = nti_cov_one(w, NTI_COV_DUAL, l, x);
+    if (y < 0) return y;
+    w->step[y].sides = nti_dual_sides(&l->dual), w->step[y].gaussian = w->step[y].centred = 0;
+    return y;
+}
+
+static int nti_cov_norm(nti_cov *w, const nt_layer *l, int x) {
+    if (l->use[0] || (l->slots > 1 && l->use[1])) return nti_cov_wrong(w, l, "with a trained scale or bias has no infinite-width rule: .no_scale, .no_bias");
+    if (!w->step[x].gaussian) return nti_cov_wrong(w, l, "follows something that is not Gaussian");
+    int y = nti_cov_one(w, NTI_COV_NORM, l, x);
+    if (y < 0) return y;
+    nti_cov_step *s = &w->step[y];
+    s->sides = 1, s->eps = l->number;
+    return y;
+}
+
+// One layer's rule: the value after it, or -1 after an error.
+static int nti_cov_leaf(nti_cov *w, const nt_layer *l, int x) {
+    if (l->dual.kind) return nti_cov_dual(w, l, x);
+    if (nti_is_layer(l, NTI_DENSE)) return nti_cov_affine(w, l, x, 1);
+    if (nti_is_layer(l, NTI_CONV)) return nti_cov_conv(w, l, x, 0);
+    if (nti_is_layer(l, NTI_CONV_TRANSPOSE)) return nti_cov_conv(w, l, x, 1);
+    if (nti_is_layer(l, NTI_AVG_POOL)) return nti_cov_pool(w, l, x, 1);
+    if (nti_is_layer(l, NTI_GLOBAL_AVG_POOL)) return nti_cov_readout(w, l, x, 0, 1);
+    if (nti_is_layer(l, NTI_UPSAMPLE)) return nti_cov_upsample(w, l, x);
+    if (nti_is_layer(l, NTI_FLATTEN)) return nti_cov_readout(w, l, x, 1, 1);
+    if (nti_is_layer(l, NTI_LAYER_NORM)) return nti_cov_norm(w, l, x);
+    if (nti_is_layer(l, NTI_IDENTITY)) return x;
+    return nti_cov_wrong(w, l, "has no infinite-width rule; nt_kernel_monte_carlo estimates the kernel of any network");
+}
+
+// Branches come together.
+static int nti_cov_join(nti_cov *w, const nt_layer *l, int count, const int *x) {
+    int op = l->join == NTI_JOIN_SUM ? NTI_COV_SUM : l->join == NTI_JOIN_PRODUCT ? NTI_COV_PRODUCT : NTI_COV_SUM, gaussian = 1, centred = 1;
+    const nti_cov_step *a = &w->step[x[0]];
+    int axis = l->join != NTI_JOIN_CONCAT ? -1 : l->axis < 0 ? l->axis + a->axes + 2 : l->axis, stacked = axis > 0 && axis < a->axes + 1;
+    double channels = 0;
+    if (count == 1) return x[0];
+    if (l->join == NTI_JOIN_CONCAT && (axis < 1 || axis > a->axes + 1)) return nti_cov_wrong(w, l, "nt_concat_layer joins channels or a spatial axis");
+    for (int k = 0; k < count; k++) {
+        const nti_cov_step *b = &w->step[x[k]];
+        int wrong = b->axes != a->axes || ((l->join != NTI_JOIN_CONCAT || stacked) && b->channels != a->channels && 0);
+        for (int j = 0; j < NTI_SPACE; j++) wrong |= b->size[j] != a->size[j] && !(stacked && j == a->place[axis - 1]);
+        if (wrong) return nti_cov_shape_wrong(w, l, x[k], "the branches that come together differ in shape");
+        gaussian &= b->gaussian, centred &= b->centred, channels += (double)b->channels;
+    }
+    if (stacked) op = NTI_COV_STACK;
+    int y = nti_cov_add(w, op, l, count, x);
+    if (y < 0) return y;
+    nti_cov_step *s = &w->step[y];
+    s->gaussian = op == NTI_COV_PRODUCT ? 0 : gaussian, s->centred = centred;
+    if (l->join == NTI_JOIN_CONCAT && !stacked) {
+        for (int k = 0; k < count; k++) s->weight[k] = (double)w->step[x[k]].channels / channels;
+        s->channels = (int64_t)channels, s->gaussian = 0;
+    }
+    if (!stacked) return y;
+    s->stack = s->place[axis - 1], s->begin = (int64_t *)nti_cov_room(w, count, sizeof *s->begin);
+    if (!s->begin) return -1;
+    int64_t size = 0;
+    for (int k = 0; k < count; k++) s->begin[k] = size, size += w->step[x[k]].size[s->stack];
+    s->size[s->stack] = size, s->axis[s->stack].in = s->axis[s->stack].out = size;
+    return y;
+}
+
+static int nti_cov_input(nti_cov *w) {
+    const nt_shape *shape = &w->d.shape;
+    int y = nti_cov_add(w, NTI_COV_INPUT, NULL, 0, NULL);
+    if (y < 0) return y;
+    nti_cov_step *s = &w->step[y];
+    s->axes = shape->rank - 1, s->channels = shape->size[shape->rank - 1], s->centred = 0;
+    for (int k = 0; k < NTI_SPACE; k++) s->size[k] = 1;
+    for (int k = 0; k < s->axes; k++) s->place[k] = NTI_SPACE - s->axes + k, s->size[s->place[k]] = shape->size[k];
+    return y;
+}
+
+static int nti_cov_build(nti_cov *w, const nt_layer *net) { // 0 after an error
+    int level = 0, *kept = (int *)nti_cov_room(w, net->depth + 1, sizeof *kept), x = kept ? nti_cov_input(w) : -1;
+    for (int k = 0; k < net->steps && x >= 0; k++) {
+        const nt_layer *l = net->step[k];
+        if (nti_is_layer(l, NTI_FORK)) kept[level++] = x;
+        else if (nti_is_layer(l, NTI_NEXT)) { int input = kept[level - 1]; kept[level - 1] = x, kept[level++] = input, x = input; }
+        else if (nti_is_layer(l, NTI_JOIN)) {
+            kept[level - 1] = x, level -= (int)l->count;
+            x = nti_cov_join(w, l, (int)l->count, kept + level);
+        } else if (l->row->apply) x = nti_cov_leaf(w, l, x);
+    }
+    return x >= 0 && nti_cov_one(w, NTI_COV_OUT, NULL, x) >= 0;
+}
+
+// What is needed ------------------------------------------------------------------------------------------------------------
+
+static int nti_cov_is_end(int op) { return op >= NTI_COV_MAP; }
+static int nti_cov_is_tail(int op) { return op >= NTI_COV_AFFINE && op < NTI_COV_MAP; }
+static int64_t nti_plane_start(int64_t offset) { return offset < 0 ? -offset : 0; }
+static int64_t nti_plane_length(int64_t size, int64_t offset) { return nti_max(0, size - (offset < 0 ? -offset : offset)); }
+static int64_t nti_cov_positions(const int64_t *size) { return size[0] * size[1] * size[2]; }
+
+// The offsets of an operand that one offset of a step is made of, on one axis: none, one, or on a circular axis two.
+static int nti_cov_sources(const nti_cov_axis *a, int64_t offset, int64_t *source) {
+    int64_t f = offset * a->stride;
+    if (a->transposed) {
+        if (offset % a->stride) return 0;
+        f = offset / a->stride;
+    }
+    if (!a->circular) return source[0] = f, f > -a->in && f < a->in;
+    source[0] = (f % a->in + a->in) % a->in, source[1] = source[0] - a->in;
+    return source[0] ? 2 : 1;
+}
+
+static void nti_cov_need(nti_cov_step *s, int run, int k, int64_t offset) {
+    if (offset > -s->size[k] && offset < s->size[k]) s->need[run][k][offset + s->size[k] - 1] = 1;
+}
+
+static int nti_cov_needs(const nti_cov_step *s, int run) {
+    for (int64_t k = 0; k < 2 * s->size[0] - 1; k++)
+        if (s->need[run][0][k]) return 1;
+    return 0;
+}
+
+// Index p of a linear map's result, as intervals of its operand: the first and the last index that add to it.
+static void nti_cov_need_map(const nti_cov_step *s, nti_cov_step *x, int run, int k) {
+    const nti_cov_axis *a = &s->axis[k];
+    for (int64_t q = 0; q < a->in; q++)
+        for (int64_t f = 0; f < a->in; f++) { // q and f, a pair of indices of the operand
+            int found = x->need[run][k][f - q + a->in - 1];
+            for (int32_t i = a->first[q]; i < a->first[q + 1] && !found; i++)
+                for (int32_t j = a->first[f]; j < a->first[f + 1] && !found; j++) found = s->need[run][k][a->to[j] - a->to[i] + a->out - 1];
+            if (found) nti_cov_need(x, run, k, f - q);
+        }
+}
+
+static void nti_cov_need_axis(const nti_cov_step *s, nti_cov_step *x, int run, int k, int wanted) {
+    int64_t source[2];
+    for (int64_t d = 1 - s->size[k]; d < s->size[k]; d++) {
+        if (!s->need[run][k][d + s->size[k] - 1]) continue;
+        if (s->op == NTI_COV_TAPS) {
+            int n = nti_cov_sources(&s->axis[k], d, source);
+            for (int j = 0; j < n; j++) nti_cov_need(x, run, k, source[j]);
+        } else if (!nti_cov_is_end(s->op)) nti_cov_need(x, run, k, d);
+    }
+    if (s->op == NTI_COV_MAP && s->axis[k].first) nti_cov_need_map(s, x, run, k);
+    else if (s->op == NTI_COV_MAP)
+        for (int64_t d = 1 - s->size[k]; d < s->size[k]; d++)
+            if (s->need[run][k][d + s->size[k] - 1]) nti_cov_need(x, run, k, d);
+    if (s->op == NTI_COV_TOTAL && wanted && !s->diagonal)
+        for (int64_t d = 1 - x->size[k]; d < x->size[k]; d++) nti_cov_need(x, run, k, d);
+    if (run == NTI_OWN || (s->op == NTI_COV_TOTAL && wanted)) nti_cov_need(x, run, k, 0);
+}
+
+static int nti_cov_needs_all(nti_cov *w) { // 0: no memory
+    for (int v = 0; v < w->steps; v++)
+        for (int run = 0; run < NTI_COV_RUNS; run++)
+            for (int k = 0; k < NTI_SPACE; k++) {
+                nti_cov_step *s = &w->step[v];
+                s->need[run][k] = (uint8_t *)nti_cov_room(w, 2 * s->size[k] - 1, 1);
+                if (!s->need[run][k]) return 0;
+            }
+    nti_cov_step *out = &w->step[w->steps - 1];
+    for (int k = 0; k < NTI_SPACE; k++)
+        for (int64_t d = 1 - out->size[k]; d < out->size[k]; d++)
+            if (!d || w->d.spatial == NT_FULL) nti_cov_need(&w->step[out->input[0]], NTI_BETWEEN, k, d);
+    for (int k = 0; k < NTI_SPACE; k++) nti_cov_need(&w->step[out->input[0]], NTI_OWN, k, 0);
+    for (int v = w->steps - 2; v >= 0; v--)
+        for (int run = 0; run < NTI_COV_RUNS; run++) {
+            nti_cov_step *s = &w->step[v];
+            int wanted = nti_cov_needs(s, run);
+            for (int b = 0; b < s->inputs; b++)
+                for (int k = 0; k < NTI_SPACE; k++) nti_cov_need_axis(s, &w->step[s->input[b]], run, k, wanted);
+        }
+    return 1;
+}
+
+// The planes that an end keeps.
+static int nti_cov_keep(nti_cov *w, nti_cov_step *s, int run) {
+    nti_plane_set *set = &s->set[run];
+    int64_t planes = 1;
+    for (int k = 0; k < NTI_SPACE; k++) {
+        int64_t n = 2 * s->size[k] - 1;
+        set->size[k] = s->size[k], set->slot[k] = (int32_t *)nti_cov_room(w, n, sizeof(int32_t));
+        set->offset[k] = (int64_t *)nti_cov_room(w, n, sizeof(int64_t));
+        if (!set->slot[k] || !set->offset[k]) return 0;
+        for (int64_t j = 0; j < n; j++)
+            if (s->need[run][k][j]) set->slot[k][j] = (int32_t)set->count[k], set->offset[k][set->count[k]++] = j - s->size[k] + 1;
+            else set->slot[k][j] = -1;
+        planes *= set->count[k];
+    }
+    set->at = (int64_t *)nti_cov_room(w, planes, sizeof(int64_t));
+    if (!set->at) return 0;
+    int64_t *at = set->at;
+    for (int a = 0; a < set->count[0]; a++)
+        for (int b = 0; b < set->count[1]; b++)
+            for (int c = 0; c < set->count[2]; c++) {
+                *at++ = set->positions;
+                set->positions += nti_plane_length(s->size[0], set->offset[0][a]) * nti_plane_length(s->size[1], set->offset[1][b]) *
+                                  nti_plane_length(s->size[2], set->offset[2][c]);
+            }
+    return 1;
+}
+
+// Stages --------------------------------------------------------------------------------------------------------------------
+
+// First fit by time: item k lives from born[k] to last[k]. The bytes (or positions) of all.
+static int64_t nti_cov_fit(int n, const int *born, const int *last, const int64_t *size, int64_t *at) {
+    int64_t all = 0;
+    for (int k = 0; k < n; k++) {
+        int64_t place = 0;
+        for (int moved = 1; moved;) {
+            moved = 0;
+            for (int j = 0; j < k; j++)
+                if (size[j] && last[j] >= born[k] && last[k] >= born[j] && place < at[j] + size[j] && at[j] < place + size[k])
+                    place = at[j] + size[j], moved = 1;
+        }
+        at[k] = place, all = nti_max(all, place + size[k]);
+    }
+    return all;
+}
+
+// Marks what lies between value v and the ends before it; counts the users of each.
+static void nti_cov_mark(const nti_cov *w, int v, int *uses) {
+    memset(uses, 0, (size_t)w->steps * sizeof *uses);
+    uses[v] = 1;
+    for (int s = v; s >= 0; s--)
+        if (uses[s] && !nti_cov_is_end(w->step[s].op))
+            for (int b = 0; b < w->step[s].inputs; b++) uses[w->step[s].input[b]]++;
+}
+
+// The nodes of a stage: every step is the tail of the node before it if nobody else reads that one, else a node. The second pass fills
+// the tails that the first has counted.
+static void nti_cov_assign(nti_cov *w, nti_cov_stage *g, const int *uses, int fill) {
+    g->nodes = 0;
+    for (int v = 0; v <= g->target; v++) {
+        nti_cov_step *s = &w->step[v];
+        if (!uses[v] || nti_cov_is_end(s->op)) continue;
+        int tail = nti_cov_is_tail(s->op), x = s->inputs ? s->input[0] : -1;
+        if (tail && !nti_cov_is_end(w->step[x].op) && uses[x] == 1) s->node = w->step[x].node;
+        else {
+            s->node = g->nodes++;
+            nti_cov_node *n = &g->node[s->node];
+            n->head = tail ? -1 : v, n->inputs = s->inputs, n->positions = nti_cov_positions(s->size), n->tails = 0;
+            for (int b = 0; fill && b < n->inputs; b++)
+                n->input[b] = nti_cov_is_end(w->step[s->input[b]].op) ? -1 - s->input[b] : w->step[s->input[b]].node;
+        }
+        nti_cov_node *n = &g->node[s->node];
+        n->value = v;
+        if (fill && tail) n->tail[n->tails] = v;
+        n->tails += tail;
+    }
+}
+
+static int nti_cov_nodes(nti_cov *w, nti_cov_stage *g, const int *uses) { // 0: no memory
+    int count = 0;
+    for (int v = 0; v <= g->target; v++) count += uses[v] != 0;
+    g->node = (nti_cov_node *)nti_cov_room(w, count + 1, sizeof *g->node);
+    if (!g->node) return 0;
+    nti_cov_assign(w, g, uses, 0);
+    for (int j = 0; j < g->nodes; j++) {
+        nti_cov_node *n = &g->node[j];
+        n->tail = (int *)nti_cov_room(w, n->tails, sizeof *n->tail), n->input = (int *)nti_cov_room(w, n->inputs, sizeof *n->input);
+        if (!n->tail || !n->input) return 0;
+    }
+    nti_cov_assign(w, g, uses, 1);
+    if (!nti_cov_is_end(w->step[g->target].op)) return 1;
+    nti_cov_node *n = &g->node[g->nodes++]; // an end behind an end: its value, copied
+    n->head = -1, n->inputs = 1, n->input = (int *)nti_cov_room(w, 1, sizeof(int)), n->value = g->target;
+    n->positions = nti_cov_positions(w->step[g->target].size);
+    if (n->input) n->input[0] = -1 - g->target;
+    return n->input != NULL;
+}
+
+static int nti_cov_factor(nti_cov *w, nti_cov_node *n, int64_t f[NTI_SPACE][2]) { // adds an offset; 0: too many
+    for (int j = 0; j < n->factors; j++)
+        if (!memcmp(n->factor[j], f, sizeof n->factor[j])) return 1;
+    if (n->factors == NTI_COV_FACTORS) {
+        nti_cov_wrong(w, w->step[n->value].layer, "is used at more than 4 different strides between two pooling layers");
+        return 0;
+    }
+    memcpy(n->factor[n->factors++], f, sizeof n->factor[0]);
+    return 1;
+}
+
+static int64_t nti_cov_common(int64_t a, int64_t b) { // greatest common divisor
+    a = a < 0 ? -a : a, b = b < 0 ? -b : b;
+    while (b) { int64_t c = a % b; a = b, b = c; }
+    return a ? a : 1;
+}
+
+// How many planes of each node a group needs, where they lie, and the taps that the widest of them takes.
+static int nti_cov_plan_stage(nti_cov *w, nti_cov_stage *g) {
+    int64_t one[NTI_SPACE][2];
+    int cyclic = 1, *born = (int *)nti_cov_room(w, g->nodes, sizeof *born), *last = (int *)nti_cov_room(w, g->nodes, sizeof *last);
+    int64_t *size = (int64_t *)nti_cov_room(w, g->nodes, sizeof *size), *at = (int64_t *)nti_cov_room(w, g->nodes, sizeof *at);
+    if (!born || !last || !size || !at) return 0;
+    for (int k = 0; k < NTI_SPACE; k++) one[k][0] = one[k][1] = 1, cyclic *= w->cyclic[k] ? 2 : 1;
+    if (!nti_cov_factor(w, &g->node[g->nodes - 1], one)) return 0;
+    for (int j = g->nodes - 1; j >= 0; j--) {
+        nti_cov_node *n = &g->node[j];
+        n->planes = n->factors * cyclic, born[j] = j, last[j] = last[j] > j ? last[j] : j, size[j] = n->positions * n->planes;
+        for (int b = 0; b < n->inputs; b++) {
+            if (n->input[b] < 0) continue;
+            nti_cov_node *x = &g->node[n->input[b]];
+            if (last[n->input[b]] < j) last[n->input[b]] = j;
+            for (int f = 0; f < n->factors; f++) {
+                int64_t factor[NTI_SPACE][2];
+                for (int k = 0; k < NTI_SPACE; k++) {
+                    const nti_cov_axis *a = n->head >= 0 ? &w->step[n->head].axis[k] : NULL;
+                    int taps = a && w->step[n->head].op == NTI_COV_TAPS;
+                    factor[k][0] = n->factor[f][k][0] * (taps && !a->transposed ? a->stride : 1);
+                    factor[k][1] = n->factor[f][k][1] * (taps && a->transposed ? a->stride : 1);
+                    int64_t c = nti_cov_common(factor[k][0], factor[k][1]);
+                    factor[k][0] /= c, factor[k][1] /= c;
+                }
+                if (!nti_cov_factor(w, x, factor)) return 0;
+            }
+        }
+    }
+    last[g->nodes - 1] = g->nodes;
+    g->positions = nti_cov_fit(g->nodes, born, last, size, at);
+    for (int j = 0; j < g->nodes; j++) g->node[j].at = at[j];
+    w->planes = nti_max(w->planes, g->positions);
+    return 1;
+}
+
+// The offsets that begin a group: all that are needed, of an offset and its complement the larger.
+static int nti_cov_groups(nti_cov *w, nti_cov_stage *g) {
+    const nti_cov_step *s = &w->step[g->target];
+    for (int run = 0; run < NTI_COV_RUNS; run++)
+        for (int k = 0; k < NTI_SPACE; k++) {
+            g->group[run][k] = (int64_t *)nti_cov_room(w, 2 * s->size[k] - 1, sizeof(int64_t));
+            if (!g->group[run][k]) return 0;
+            for (int64_t d = 1 - s->size[k], j = 0; d < s->size[k]; d++, j++)
+                if (s->need[run][k][j] && !(w->cyclic[k] && d < 0 && s->need[run][k][j + s->size[k]])) g->group[run][k][g->groups[run][k]++] = d;
+        }
+    return 1;
+}
+
+static int nti_cov_stages(nti_cov *w) { // 0 after an error
+    int *uses = (int *)nti_cov_room(w, w->steps, sizeof *uses), *born = (int *)nti_cov_room(w, w->steps, sizeof *born);
+    int *last = (int *)nti_cov_room(w, w->steps, sizeof *last);
+    int64_t *size = (int64_t *)nti_cov_room(w, w->steps, sizeof *size), *at = (int64_t *)nti_cov_room(w, w->steps, sizeof *at);
+    w->stage = (nti_cov_stage *)nti_cov_room(w, w->steps, sizeof *w->stage);
+    if (!uses || !born || !last || !size || !at || !w->stage) return 0;
+    for (int v = 0; v < w->steps; v++) {
+        nti_cov_step *s = &w->step[v];
+        if (!nti_cov_is_end(s->op)) continue;
+        nti_cov_stage *g = &w->stage[w->stages];
+        g->end = v, g->target = s->input[0];
+        nti_cov_mark(w, g->target, uses);
+        for (int x = 0; x < w->steps; x++)
+            if (uses[x] && nti_cov_is_end(w->step[x].op)) last[x] = w->stages;
+        born[v] = last[v] = w->stages++;
+        if (!nti_cov_nodes(w, g, uses) || !nti_cov_plan_stage(w, g) || !nti_cov_groups(w, g)) return 0;
+        for (int run = 0; run < NTI_COV_RUNS && s->op != NTI_COV_OUT; run++)
+            if (!nti_cov_keep(w, s, run)) return 0;
+    }
+    for (int run = 0; run < NTI_COV_RUNS; run++) {
+        for (int v = 0; v < w->steps; v++) size[v] = w->step[v].set[run].positions;
+        w->sets[run] = nti_cov_fit(w->steps, born, last, size, at);
+        for (int v = 0; v < w->steps; v++) w->step[v].set_at[run] = at[v];
+    }
+    return 1;
+}
+
+static void nti_cov_sizes(nti_cov *w) { // room for sides, rows and taps
+    for (int v = 0; v < w->steps; v++) {
+        nti_cov_step *s = &w->step[v];
+        int64_t taps = 0;
+        if (s->sides) s->side_at = w->sides, w->sides += s->sides * nti_cov_positions(s->size);
+        w->row = nti_max(w->row, s->size[2]);
+        for (int k = 0; k < NTI_SPACE; k++) taps += 2 * (s->axis[k].out + 1 + s->axis[k].out * s->axis[k].window);
+        w->items = nti_max(w->items, taps);
+    }
+}
+
+// Running -------------------------------------------------------------------------------------------------------------------
+
+typedef struct nti_cov_wanted { // the planes of a node that the group in hand needs
+    int count;
+    nti_plane *plane;
+} nti_cov_wanted;
+
+typedef struct nti_cov_pair { int64_t i, j; int swapped; } nti_cov_pair; // row and column; swapped: computed as (j, i)
+
+typedef struct nti_cov_work { // what a worker has
+    const nti_cov *w;
+    int run, arrays;               // 1: covariances alone; 2: and tangents
+    int64_t lanes;
+    char *planes, *sets, *own_sides, *sides[2], *own_input, *input[2], *row, *copy, *same;
+    void *room;                    // of products
+    double *sum;
+    int32_t *item;
+    nti_cov_wanted *wanted;       // by node
+    nti_plane *plane, *source;     // all of them; kept planes that are read
+    nti_plane_tail *tail;
+    const nti_plane **input_plane;
+    nti_contribution *spread[NTI_SPACE];
+    const void **image, **first, **second; // by lane: of the own run; of the pairs
+    int32_t *lane[2];              // of the own run, by lane of a pair
+    nti_cov_pair *pair;
+    int64_t pairs, rows, columns;  // tiles: rows by columns
+    int64_t images;                // different ones
+    int any_same;
+    void *nngp, *ntk;
+} nti_cov_work;
+
+static const nti_plane_table *nti_cov_table(const nti_cov *w) { return w->tape->isa->plane[w->d.dtype == NT_F64]; }
+
+static void nti_cov_plane_at(nti_plane *p, const int64_t *size, const int64_t *offset) {
+    for (int k = 0; k < NTI_SPACE; k++)
+        p->offset[k] = offset[k], p->start[k] = nti_plane_start(offset[k]), p->length[k] = nti_plane_length(size[k], offset[k]);
+}
+
+// The plane of this offset among those that an end has kept; 0: it has none.
+static int nti_cov_kept(const nti_cov_work *c, int end, const int64_t *offset, nti_plane *p) {
+    const nti_cov *w = c->w;
+    const nti_cov_step *s = &w->step[end];
+    const nti_plane_set *set = &s->set[c->run];
+    int64_t slot = 0;
+    for (int k = 0; k < NTI_SPACE; k++) {
+        if (offset[k] <= -s->size[k] || offset[k] >= s->size[k] || set->slot[k][offset[k] + s->size[k] - 1] < 0) return 0;
+        slot = slot * set->count[k] + set->slot[k][offset[k] + s->size[k] - 1];
+    }
+    nti_cov_plane_at(p, s->size, offset);
+    char *base = c->sets + (size_t)((s->set_at[c->run] * c->arrays + set->at[slot]) * c->lanes) * w->element;
+    p->k = base, p->t = c->arrays == 2 ? base + (size_t)(set->positions * c->lanes) * w->element : NULL;
+    return 1;
+}
+
+static nti_plane *nti_cov_find(const nti_cov_wanted *n, const int64_t *offset) {
+    for (int j = 0; j < n->count; j++)
+        if (!memcmp(n->plane[j].offset, offset, sizeof n->plane[j].offset)) return &n->plane[j];
+    return NULL;
+}
+
+static void nti_cov_want(nti_cov_work *c, const nti_cov_stage *g, int node, const int64_t *offset) {
+    const nti_cov_node *n = &g->node[node];
+    const nti_cov_step *s = &c->w->step[n->value];
+    nti_cov_wanted *q = &c->wanted[node];
+    for (int k = 0; k < NTI_SPACE; k++)
+        if (offset[k] <= -s->size[k] || offset[k] >= s->size[k]) return;
+    if (nti_cov_find(q, offset)) return;
+    nti_plane *p = &q->plane[q->count];
+    size_t bytes = (size_t)(n->positions * c->lanes) * c->w->element;
+    nti_cov_plane_at(p, s->size, offset);
+    p->k = c->planes + (size_t)(n->at * c->lanes * c->arrays) * c->w->element + (size_t)(q->count++ * c->arrays) * bytes;
+    p->t = c->arrays == 2 ? (char *)p->k + bytes : NULL;
+}
+
+// All combinations of the sources of each axis, as an odometer: 0 behind the last.
+static int nti_cov_next(const int *count, int *at) {
+    for (int k = NTI_SPACE - 1; k >= 0; k--) {
+        if (++at[k] < count[k]) return 1;
+        at[k] = 0;
+    }
+    return 0;
+}
+
+static void nti_cov_want_inputs(nti_cov_work *c, const nti_cov_stage *g, int node, const int64_t *offset) {
+    const nti_cov_node *n = &g->node[node];
+    const nti_cov_step *s = n->head < 0 ? NULL : &c->w->step[n->head];
+    if (!s || s->op != NTI_COV_TAPS) {
+        for (int b = 0; b < n->inputs; b++)
+            if (n->input[b] >= 0) nti_cov_want(c, g, n->input[b], offset);
+        return;
+    }
+    int64_t source[NTI_SPACE][2], to[NTI_SPACE];
+    int count[NTI_SPACE], at[NTI_SPACE] = { 0, 0, 0 };
+    for (int k = 0; k < NTI_SPACE; k++)
+        if (!(count[k] = nti_cov_sources(&s->axis[k], offset[k], source[k])) || n->input[0] < 0) return;
+    do {
+        for (int k = 0; k < NTI_SPACE; k++) to[k] = source[k][at[k]];
+        nti_cov_want(c, g, n->input[0], to);
+    } while (nti_cov_next(count, at));
+}
+
+static int64_t nti_cov_fold(int64_t x, int64_t n) { return (x % n + n) % n; }
+
+// Tap u of position p: an index of the operand, or -1.
+static int64_t nti_cov_tap(const nti_cov_axis *a, int64_t p, int64_t u) {
+    int64_t x = a->transposed ? p + u * a->dilation - a->low : p * a->stride + u * a->dilation - a->low;
+    if (!a->transposed) return a->circular ? nti_cov_fold(x, a->in) : x >= 0 && x < a->in ? x : -1;
+    if (a->circular) x = nti_cov_fold(x, a->in * a->stride);
+    return x < 0 || x % a->stride || x / a->stride >= a->in ? -1 : x / a->stride;
+}
+
+// The taps of one axis that lead from the plane of `offset` to that of `source`. Returns the room behind them.
+static int32_t *nti_cov_taps(const nti_cov_axis *a, int64_t offset, int64_t source, nti_taps *t, int32_t *room) {
+    int64_t start = nti_plane_start(offset), length = nti_plane_length(a->out, offset);
+    int32_t *first = room, *item = room + length + 1, n = 0;
+    t->first = first, t->item = item;
+    for (int64_t p = 0; p < length; p++) {
+        first[p] = n;
+        for (int64_t u = 0; u < a->window; u++) {
+            int64_t i = nti_cov_tap(a, start + p, u), j = nti_cov_tap(a, start + p + offset, u);
+            if (i >= 0 && j >= 0 && j - i == source) item[n++] = (int32_t)i;
+        }
+    }
+    first[length] = n;
+    return item + n;
+}
+
+static void nti_cov_head_taps(nti_cov_work *c, const nti_cov_node *n, const nti_cov_step *s, nti_plane_head *h) {
+    int64_t source[NTI_SPACE][2], to[NTI_SPACE];
+    int count[NTI_SPACE], at[NTI_SPACE] = { 0, 0, 0 };
+    nti_taps taps[NTI_SPACE][2];
+    int32_t *room = c->item;
+    h->kind = NTI_HEAD_TAPS;
+    for (int k = 0; k < NTI_SPACE; k++) {
+        if (!(count[k] = nti_cov_sources(&s->axis[k], h->out.offset[k], source[k]))) return;
+        for (int j = 0; j < count[k]; j++) room = nti_cov_taps(&s->axis[k], h->out.offset[k], source[k][j], &taps[k][j], room);
+    }
+    do {
+        for (int k = 0; k < NTI_SPACE; k++) to[k] = source[k][at[k]], h->taps[h->sources][k] = taps[k][at[k]];
+        nti_plane *p = &c->source[h->sources];
+        if (n->input[0] >= 0) h->source[h->sources] = nti_cov_find(&c->wanted[n->input[0]], to);
+        else h->source[h->sources] = nti_cov_kept(c, -1 - n->input[0], to, p) ? p : NULL;
+        if (h->source[h->sources]) h->sources++;
+    } while (nti_cov_next(count, at));
+}
+
+static void nti_cov_head_join(nti_cov_work *c, const nti_cov_node *n, const nti_cov_step *s, nti_plane_head *h) {
+    static const double one = 1;
+    h->kind = !s ? NTI_HEAD_SUM : s->op == NTI_COV_STACK ? NTI_HEAD_STACK : s->op == NTI_COV_PRODUCT ? NTI_HEAD_PRODUCT : NTI_HEAD_SUM;
+    h->inputs = n->inputs, h->input = c->input_plane, h->weight = s ? s->weight : &one;
+    if (s) h->axis = s->stack, h->begin = s->begin;
+    for (int b = 0; b < n->inputs; b++) {
+        if (n->input[b] >= 0) c->input_plane[b] = nti_cov_find(&c->wanted[n->input[b]], h->out.offset);
+        else c->input_plane[b] = nti_cov_kept(c, -1 - n->input[b], h->out.offset, &c->source[b]) ? &c->source[b] : NULL;
+    }
+}
+
+static void nti_cov_head_input(nti_cov_work *c, const nti_cov_step *s, nti_plane_head *h) {
+    const nti_cov *w = c->w;
+    h->channels = s->channels, h->kind = w->dots || w->tiles ? NTI_HEAD_DOTS : NTI_HEAD_INPUT;
+    if (c->run == NTI_OWN) h->x1 = h->x2 = c->own_input, h->image1 = h->image2 = c->image;
+    else h->x1 = c->input[0], h->x2 = c->input[1], h->image1 = c->first, h->image2 = c->second;
+    for (int k = 0; k < NTI_SPACE; k++) h->size[k] = s->size[k];
+    if (!w->tiles || c->run == NTI_OWN) return;
+    h->kind = NTI_HEAD_READY; // a product of matrices
+    memset(h->out.k, 0, (size_t)h->lanes * w->element);
+    nti_cov_table(w)->gram(c->image[0], c->rows, c->image[NTI_TILE], c->columns, s->channels, NTI_TILE, h->out.k, c->room);
+    if (h->out.t) memset(h->out.t, 0, (size_t)h->lanes * w->element);
+}
+
+static int nti_cov_is_zero(const int64_t *offset) { return !offset[0] && !offset[1] && !offset[2]; }
+
+// What an elementwise step does to a plane of this offset. 0: nothing.
+static int nti_cov_tail(const nti_cov_work *c, int v, const int64_t *offset, nti_plane_tail *a) {
+    const nti_cov *w = c->w;
+    const nti_cov_step *s = &w->step[v];
+    int64_t positions = nti_cov_positions(s->size);
+    memset(a, 0, sizeof *a);
+    a->kind = NTI_TAIL_AFFINE, a->scale = s->scale, a->mix = s->mix, a->shift = s->shift, a->shift_t = s->shift_t;
+    for (int k = 0; k < NTI_SPACE; k++) a->size[k] = s->size[k];
+    if (s->op == NTI_COV_LOCAL) a->kind = NTI_TAIL_ZERO;
+    if (s->op == NTI_COV_LOCAL && nti_cov_is_zero(offset)) return 0;
+    if (s->op == NTI_COV_DROPOUT) { // an image with itself, at one position
+        if (!nti_cov_is_zero(offset) || (c->run == NTI_BETWEEN && !c->any_same)) return 0;
+        if (c->run == NTI_BETWEEN) a->kind = NTI_TAIL_SAME;
+        return 1;
+    }
+    if (s->op != NTI_COV_DUAL && s->op != NTI_COV_NORM) return 1;
+    a->kind = s->op == NTI_COV_DUAL ? NTI_TAIL_DUAL : NTI_TAIL_SIDES;
+    a->dual = &s->layer->dual, a->pitch = positions * c->lanes;
+    size_t at = (size_t)(s->side_at * c->lanes) * w->element;
+    a->side1 = (c->run == NTI_OWN ? c->own_sides : c->sides[0]) + at, a->side2 = (c->run == NTI_OWN ? c->own_sides : c->sides[1]) + at;
+    return 1;
+}
+
+// Offset 0 of the own run: the variances. What the activations make of them is kept for the pairs.
+static void nti_cov_own_tails(nti_cov_work *c, const nti_cov_node *n, nti_plane_head *h) {
+    const nti_cov *w = c->w;
+    const nti_dual_table *dual = w->tape->isa->dual[w->d.dtype == NT_F64];
+    h->tails = 0;
+    nti_cov_table(w)->plane(h);
+    for (int j = 0; j < n->tails; j++) {
+        const nti_cov_step *s = &w->step[n->tail[j]];
+        int64_t positions = nti_cov_positions(s->size), count = positions * c->lanes;
+        void *own = c->own_sides + (size_t)(s->side_at * c->lanes) * w->element;
+        if (s->op == NTI_COV_DUAL) dual->prepare(&s->layer->dual, h->out.k, own, count);
+        if (s->op == NTI_COV_NORM) nti_cov_table(w)->norm(h->out.k, s->size, c->lanes, s->over, s->eps, own);
+        if (s->op == NTI_COV_DUAL) dual->self(&s->layer->dual, h->out.k, NULL, count);
+        else if (nti_cov_tail(c, n->tail[j], h->out.offset, c->tail)) nti_cov_table(w)->finish(h, c->tail);
+        for (int k = 0; k < 2 && s->sides; k++)
+            nti_cov_table(w)->gather(own, s->sides * positions, c->lanes, c->lane[k], w->lanes,
+                                      c->sides[k] + (size_t)(s->side_at * w->lanes) * w->element);
+    }
+}
+
+static void nti_cov_make(nti_cov_work *c, const nti_cov_stage *g, int node, const nti_plane *p) {
+    const nti_cov *w = c->w;
+    const nti_cov_node *n = &g->node[node];
+    const nti_cov_step *s = n->head < 0 ? NULL : &w->step[n->head];
+    nti_plane_head h;
+    memset(&h, 0, sizeof h);
+    h.lanes = c->lanes, h.out = *p, h.row = c->row, h.copy = c->copy, h.tail = c->tail;
+    h.dual = w->tape->isa->dual[w->d.dtype == NT_F64];
+    int zero = nti_cov_is_zero(p->offset);
+    if (zero && c->run == NTI_BETWEEN && c->any_same) h.same = c->same;
+    if (s && s->op == NTI_COV_TAPS) nti_cov_head_taps(c, n, s, &h);
+    else if (s && s->op == NTI_COV_INPUT) nti_cov_head_input(c, s, &h);
+    else nti_cov_head_join(c, n, s, &h);
+    if (zero && c->run == NTI_OWN) { nti_cov_own_tails(c, n, &h); return; }
+    for (int j = 0; j < n->tails; j++) h.tails += nti_cov_tail(c, n->tail[j], p->offset, &c->tail[h.tails]);
+    nti_cov_table(w)->plane(&h);
+}
+
+// The planes of a group of offsets of a stage's value. At offset 0 of the own run the sides of all activations are made.
+static void nti_cov_group(nti_cov_work *c, const nti_cov_stage *g, const int64_t *offset) {
+    const nti_cov *w = c->w;
+    const nti_cov_step *s = &w->step[g->target];
+    nti_plane *room = c->plane;
+    int count[NTI_SPACE], at[NTI_SPACE] = { 0, 0, 0 };
+    for (int j = 0; j < g->nodes; j++) c->wanted[j].count = 0, c->wanted[j].plane = room, room += g->node[j].planes;
+    for (int k = 0; k < NTI_SPACE; k++) // an offset and, on a circular axis, its complement if that is needed
+        count[k] = 1 + (w->cyclic[k] && offset[k] > 0 && s->need[c->run][k][offset[k] - 1]);
+    do {
+        int64_t to[NTI_SPACE];
+        for (int k = 0; k < NTI_SPACE; k++) to[k] = offset[k] - at[k] * s->size[k];
+        nti_cov_want(c, g, g->nodes - 1, to);
+    } while (nti_cov_next(count, at));
+    for (int j = g->nodes - 1; j >= 0; j--)
+        for (int p = 0; p < c->wanted[j].count; p++) nti_cov_want_inputs(c, g, j, c->wanted[j].plane[p].offset);
+    for (int j = 0; j < g->nodes; j++)
+        for (int p = 0; p < c->wanted[j].count; p++) nti_cov_make(c, g, j, &c->wanted[j].plane[p]);
+}
+
+// What the plane of this offset gives along one axis.
+static int nti_cov_spreads(const nti_cov_axis *a, int64_t offset, nti_contribution *e) {
+    int n = 0;
+    for (int64_t q = nti_plane_start(offset), end = q + nti_plane_length(a->in, offset); q < end; q++) {
+        int32_t i = a->first ? a->first[q] : 0, j1 = a->first ? a->first[q + offset + 1] : 1;
+        for (; i < (a->first ? a->first[q + 1] : 1); i++)
+            for (int32_t j = a->first ? a->first[q + offset] : 0; j < j1; j++, n++) {
+                e[n].from = (int32_t)q, e[n].to = a->first ? a->to[i] : (int32_t)q;
+                e[n].offset = a->first ? a->to[j] - a->to[i] : (int32_t)offset;
+                e[n].weight = a->first ? a->weight[i] * a->weight[j] : 1;
+            }
+    }
+    return n;
+}
+
+static void nti_cov_into_map(nti_cov_work *c, const nti_cov_step *s, const nti_plane *p) {
+    const nti_cov *w = c->w;
+    const nti_plane_set *set = &s->set[c->run];
+    const nti_contribution *entry[NTI_SPACE];
+    int count[NTI_SPACE];
+    if (!set->positions) return;
+    for (int k = 0; k < NTI_SPACE; k++) entry[k] = c->spread[k], count[k] = nti_cov_spreads(&s->axis[k], p->offset[k], c->spread[k]);
+    for (int a = 0; a < c->arrays; a++)
+        nti_cov_table(w)->spread(p, c->lanes, a, set,
+                                  c->sets + (size_t)((s->set_at[c->run] * c->arrays + a * set->positions) * c->lanes) * w->element, entry, count);
+}
+
+static void nti_cov_stage_begin(nti_cov_work *c, const nti_cov_step *s) {
+    memset(c->sum, 0, (size_t)(2 * c->lanes) * sizeof *c->sum);
+    if (s->op == NTI_COV_MAP)
+        memset(c->sets + (size_t)(s->set_at[c->run] * c->arrays * c->lanes) * c->w->element, 0,
+               (size_t)(s->set[c->run].positions * c->arrays * c->lanes) * c->w->element);
+}
+
+static void nti_cov_stage_end(nti_cov_work *c, const nti_cov_step *s) {
+    if (s->op != NTI_COV_TOTAL || !s->set[c->run].positions) return;
+    for (int a = 0; a < c->arrays; a++)
+        nti_cov_table(c->w)->store(c->sum + a * c->lanes, s->scale, c->lanes,
+                                    c->sets + (size_t)((s->set_at[c->run] * c->arrays + a) * c->lanes) * c->w->element);
+}
+
+static void nti_cov_consume(nti_cov_work *c, const nti_cov_stage *g, void (*out)(nti_cov_work *c, const nti_plane *p)) {
+    const nti_cov_step *s = &c->w->step[g->end];
+    const nti_cov_wanted *q = &c->wanted[g->nodes - 1];
+    for (int p = 0; p < q->count; p++) {
+        if (s->op == NTI_COV_MAP) nti_cov_into_map(c, s, &q->plane[p]);
+        if (s->op == NTI_COV_OUT && c->run == NTI_BETWEEN) out(c, &q->plane[p]);
+        for (int a = 0; s->op == NTI_COV_TOTAL && a < c->arrays; a++)
+            nti_cov_table(c->w)->total(&q->plane[p], c->lanes, a, c->sum + a * c->lanes);
+    }
+}
+
+static void nti_cov_stage_run(nti_cov_work *c, const nti_cov_stage *g, void (*out)(nti_cov_work *c, const nti_plane *p)) {
+    const nti_cov_step *s = &c->w->step[g->end];
+    const int64_t *n = g->groups[c->run], zero[NTI_SPACE] = { 0, 0, 0 };
+    nti_cov_stage_begin(c, s);
+    if (c->run == NTI_OWN) nti_cov_group(c, g, zero), nti_cov_consume(c, g, out); // first: the others need the variances
+    for (int64_t a = 0; a < n[0]; a++)
+        for (int64_t b = 0; b < n[1]; b++)
+            for (int64_t d = 0; d < n[2]; d++) {
+                int64_t offset[NTI_SPACE];
+                offset[0] = g->group[c->run][0][a], offset[1] = g->group[c->run][1][b], offset[2] = g->group[c->run][2][d];
+                if (c->run == NTI_OWN && nti_cov_is_zero(offset)) continue;
+                nti_cov_group(c, g, offset), nti_cov_consume(c, g, out);
+            }
+    nti_cov_stage_end(c, s);
+}
+
+static void nti_cov_begin(nti_cov_work *c, int run) {
+    const nti_cov *w = c->w;
+    c->run = run, c->arrays = run == NTI_BETWEEN && w->ntk ? 2 : 1, c->lanes = run == NTI_OWN ? w->own_lanes : w->lanes;
+}
+
+// Blocks of pairs -----------------------------------------------------------------------------------------------------------
+
+static int nti_cov_within(int64_t x, int64_t begin, int64_t count) { return x >= begin && x < begin + count; }
+
+// 1: the value of (i, j) is also that of (j, i), which lies in the block that is asked for and comes first.
+static int nti_cov_mirrored(const nti_cov *w, int64_t i, int64_t j) {
+    return w->symmetric && i > j && nti_cov_within(j, w->row0, w->rows) && nti_cov_within(i, w->column0, w->columns);
+}
+
+static int64_t nti_cov_row_pairs(const nti_cov *w, int64_t i) {
+    int64_t pairs = w->columns;
+    if (!w->symmetric || !nti_cov_within(i, w->column0, w->columns)) return pairs;
+    return pairs - nti_max(0, nti_min(i, nti_min(w->column0 + w->columns, w->row0 + w->rows)) - nti_max(w->column0, w->row0));
+}
+
+static int64_t nti_cov_pairs(const nti_cov *w) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < w->rows; i++) n += nti_cov_row_pairs(w, w->row0 + i);
+    return n;
+}
+
+static int64_t nti_cov_tile_columns(const nti_cov *w) { return (w->columns + NTI_TILE - 1) / NTI_TILE; }
+static int64_t nti_cov_blocks(const nti_cov *w) {
+    if (w->tiles) return (w->rows + NTI_TILE - 1) / NTI_TILE * nti_cov_tile_columns(w);
+    return (nti_cov_pairs(w) + w->lanes - 1) / w->lanes;
+}
+
+static const void *nti_cov_image(const nti_cov *w, int second, int64_t k) {
+    const nti_cov_step *s = &w->step[0];
+    return (const char *)(second && !w->symmetric ? w->x2 : w->x1) + (size_t)(k * nti_cov_positions(s->size) * s->channels) * w->element;
+}
+
+static int32_t nti_cov_own_lane(nti_cov_work *c, const void *image) { // lanes of the own run: each image once
+    for (int64_t k = 0; k < c->images; k++)
+        if (c->image[k] == image) return (int32_t)k;
+    c->image[c->images] = image;
+    return (int32_t)c->images++;
+}
+
+static void nti_cov_add_pair(nti_cov_work *c, int64_t lane, int64_t i, int64_t j) {
+    nti_cov_pair p;
+    p.i = i, p.j = j, p.swapped = c->w->symmetric && i > j;
+    c->pair[lane] = p;
+    c->first[lane] = nti_cov_image(c->w, 0, p.swapped ? j : i), c->second[lane] = nti_cov_image(c->w, 1, p.swapped ? i : j);
+    int same = c->w->symmetric && i == j;
+    memset(c->same + (size_t)lane * c->w->element, same ? 255 : 0, c->w->element);
+    c->any_same |= same;
+}
+
+// The pairs of block b. 0: all of them come with other blocks.
+static int nti_cov_tile(nti_cov_work *c, int64_t b) {
+    const nti_cov *w = c->w;
+    int64_t i0 = w->row0 + b / nti_cov_tile_columns(w) * NTI_TILE, j0 = w->column0 + b % nti_cov_tile_columns(w) * NTI_TILE;
+    int needed = 0;
+    c->rows = nti_min(NTI_TILE, w->row0 + w->rows - i0), c->columns = nti_min(NTI_TILE, w->column0 + w->columns - j0);
+    c->pairs = w->lanes, c->images = w->own_lanes;
+    for (int64_t k = 0; k < NTI_TILE; k++) {
+        c->image[k] = nti_cov_image(w, 0, i0 + nti_min(k, c->rows - 1));
+        c->image[NTI_TILE + k] = nti_cov_image(w, 1, j0 + nti_min(k, c->columns - 1));
+    }
+    for (int64_t l = 0; l < w->lanes; l++) {
+        int64_t a = nti_min(l / NTI_TILE, c->rows - 1), d = nti_min(l % NTI_TILE, c->columns - 1);
+        nti_cov_add_pair(c, l, i0 + a, j0 + d);
+        needed |= !nti_cov_mirrored(w, i0 + a, j0 + d);
+        c->lane[c->pair[l].swapped][l] = (int32_t)a, c->lane[!c->pair[l].swapped][l] = (int32_t)(NTI_TILE + d);
+    }
+    return needed;
+}
+
+static int nti_cov_block(nti_cov_work *c, int64_t b) {
+    const nti_cov *w = c->w;
+    int64_t skip = b * w->lanes, i = w->row0, row;
+    c->any_same = 0, c->images = 0, c->pairs = 0;
+    if (w->tiles) return nti_cov_tile(c, b);
+    for (; skip >= (row = nti_cov_row_pairs(w, i)); i++) skip -= row;
+    for (int64_t j = w->column0; c->pairs < w->lanes && i < w->row0 + w->rows; j++) {
+        if (j == w->column0 + w->columns) { j = w->column0 - 1, i++; continue; }
+        if (nti_cov_mirrored(w, i, j)) continue;
+        if (skip) { skip--; continue; }
+        nti_cov_add_pair(c, c->pairs++, i, j);
+    }
+    for (int64_t l = c->pairs; l < w->lanes; l++) // the lanes that are left repeat the first
+        c->first[l] = c->first[0], c->second[l] = c->second[0], memcpy(c->same + (size_t)l * w->element, c->same, w->element);
+    for (int64_t l = 0; l < w->lanes; l++)
+        c->lane[0][l] = nti_cov_own_lane(c, c->first[l]), c->lane[1][l] = nti_cov_own_lane(c, c->second[l]);
+    for (int64_t k = c->images; k < w->own_lanes; k++) c->image[k] = c->image[0];
+    return 1;
+}
+
+static void nti_cov_put(nti_cov_work *c, const nti_plane *p) { // into the arrays
+    const nti_cov *w = c->w;
+    const int64_t *size = w->step[w->steps - 1].size;
+    int64_t positions = nti_cov_positions(size), all = w->d.spatial == NT_FULL ? positions * positions : positions;
+    for (int64_t l = 0; l < c->pairs; l++) {
+        int64_t i = c->pair[l].i, j = c->pair[l].j;
+        if (nti_cov_mirrored(w, i, j) || (w->tiles && (l / NTI_TILE >= c->rows || l % NTI_TILE >= c->columns))) continue;
+        for (int mirror = 0; mirror < 1 + (i != j && nti_cov_mirrored(w, j, i)); mirror++) {
+            int64_t to = mirror ? (j - w->row0) * w->columns + i - w->column0 : (i - w->row0) * w->columns + j - w->column0;
+            int turned = c->pair[l].swapped != mirror;
+            int64_t s1 = w->d.spatial != NT_FULL ? 1 : turned ? 1 : positions, s2 = w->d.spatial != NT_FULL ? 0 : turned ? positions : 1;
+            for (int a = 0; a < 2; a++) {
+                char *out = (char *)(a ? c->ntk : c->nngp);
+                if (out && (a == 0 || p->t)) nti_cov_table(w)->put(p, c->lanes, l, a, size, s1, s2, out + (size_t)(to * all) * w->element);
+            }
+        }
+    }
+}
+
+static void nti_cov_run_block(nti_cov_work *c, int64_t b, void (*out)(nti_cov_work *c, const nti_plane *p)) {
+    const nti_cov *w = c->w;
+    const nti_cov_step *in = &w->step[0];
+    int64_t positions = nti_cov_positions(in->size);
+    if (!nti_cov_block(c, b)) return;
+    nti_cov_begin(c, NTI_OWN);
+    if (!w->dots) {
+        nti_cov_table(w)->interleave(c->image, w->own_lanes, positions, in->channels, c->own_input);
+        for (int k = 0; k < 2; k++)
+            nti_cov_table(w)->gather(c->own_input, positions * in->channels, w->own_lanes, c->lane[k], w->lanes, c->input[k]);
+    }
+    for (int run = w->sides ? NTI_OWN : NTI_BETWEEN; run < NTI_COV_RUNS; run++) {
+        nti_cov_begin(c, run);
+        for (int g = 0; g < w->stages; g++) nti_cov_stage_run(c, &w->stage[g], out);
+    }
+}
+
+// Memory of a worker: one block, cut up; with base NULL only its size.
+typedef struct nti_cov_cut { char *base; size_t used; } nti_cov_cut;
+static void *nti_cov_piece(nti_cov_cut *m, int64_t count, size_t size) {
+    char *p = m->base ? m->base + m->used : NULL;
+    m->used += nti_round_up((size_t)count * size, NTI_ALIGN);
+    return p;
+}
+
+static int64_t nti_cov_spread_room(const nti_cov *w, int k) {
+    int64_t most = 1;
+    for (int v = 0; v < w->steps; v++) {
+        const nti_cov_axis *a = &w->step[v].axis[k];
+        int64_t each = 1;
+        if (w->step[v].op != NTI_COV_MAP) continue;
+        for (int64_t q = 0; a->first && q < a->in; q++) each = nti_max(each, a->first[q + 1] - a->first[q]);
+        most = nti_max(most, a->in * each * each);
+    }
+    return most;
+}
+
+static void nti_cov_cut_up(const nti_cov *w, nti_cov_work *c, nti_cov_cut *m) {
+    const nti_cov_step *in = &w->step[0];
+    int64_t lanes = nti_max(w->lanes, w->own_lanes), arrays = w->ntk ? 2 : 1, planes = 0, nodes = 0, tails = 1, joins = NTI_SOURCES;
+    int64_t positions = nti_cov_positions(in->size) * in->channels;
+    for (int g = 0; g < w->stages; g++) {
+        int64_t sum = 0;
+        for (int j = 0; j < w->stage[g].nodes; j++) sum += w->stage[g].node[j].planes, tails = nti_max(tails, w->stage[g].node[j].tails);
+        planes = nti_max(planes, sum), nodes = nti_max(nodes, w->stage[g].nodes);
+    }
+    for (int v = 0; v < w->steps; v++) joins = nti_max(joins, w->step[v].inputs);
+    c->w = w;
+    c->planes = (char *)nti_cov_piece(m, nti_max(w->planes * w->own_lanes, w->planes * w->lanes * arrays), w->element);
+    c->sets = (char *)nti_cov_piece(m, nti_max(w->sets[NTI_OWN] * w->own_lanes, w->sets[NTI_BETWEEN] * w->lanes * arrays), w->element);
+    c->own_sides = (char *)nti_cov_piece(m, w->sides * w->own_lanes, w->element);
+    for (int k = 0; k < 2; k++) c->sides[k] = (char *)nti_cov_piece(m, w->sides * w->lanes, w->element);
+    if (!w->dots) {
+        c->own_input = (char *)nti_cov_piece(m, positions * w->own_lanes, w->element);
+        for (int k = 0; k < 2; k++) c->input[k] = (char *)nti_cov_piece(m, positions * w->lanes, w->element);
+    }
+    c->row = (char *)nti_cov_piece(m, w->row * lanes, w->element), c->copy = (char *)nti_cov_piece(m, 2 * w->row * lanes, w->element);
+    c->same = (char *)nti_cov_piece(m, w->lanes, w->element);
+    c->sum = (double *)nti_cov_piece(m, 2 * lanes, sizeof(double)), c->item = (int32_t *)nti_cov_piece(m, w->items, sizeof(int32_t));
+    c->wanted = (nti_cov_wanted *)nti_cov_piece(m, nodes, sizeof *c->wanted);
+    c->plane = (nti_plane *)nti_cov_piece(m, planes, sizeof *c->plane), c->source = (nti_plane *)nti_cov_piece(m, joins, sizeof *c->source);
+    c->tail = (nti_plane_tail *)nti_cov_piece(m, tails, sizeof *c->tail);
+    c->input_plane = (const nti_plane **)nti_cov_piece(m, joins, sizeof *c->input_plane);
+    for (int k = 0; k < NTI_SPACE; k++) c->spread[k] = (nti_contribution *)nti_cov_piece(m, nti_cov_spread_room(w, k), sizeof(nti_contribution));
+    c->image = (const void **)nti_cov_piece(m, w->own_lanes, sizeof *c->image);
+    c->first = (const void **)nti_cov_piece(m, w->lanes, sizeof *c->first), c->second = (const void **)nti_cov_piece(m, w->lanes, sizeof *c->second);
+    for (int k = 0; k < 2; k++) c->lane[k] = (int32_t *)nti_cov_piece(m, w->lanes, sizeof(int32_t));
+    c->pair = (nti_cov_pair *)nti_cov_piece(m, w->lanes, sizeof *c->pair);
+    if (w->tiles) c->room = nti_cov_piece(m, nti_multiply_room(NTI_TILE, NTI_TILE, in->channels, w->element), w->element);
+}
+
+// The call ------------------------------------------------------------------------------------------------------------------
+
+static nt_status nti_kernel_bad(nt_tape *t, nt_status status, const char *message) { return nti_fail(t, status, "nt_kernel: %s", message); }
+
+static nt_status nti_cov_check(nti_cov *w, int64_t n1, int64_t n2) {
+    const nt_kernel_desc *d = &w->d;
+    if (d->dtype != NT_F32 && d->dtype != NT_F64) return nti_kernel_bad(w->tape, NT_ERROR_DTYPE, ".dtype is f32 or f64");
+    if (d->shape.rank < 1 || d->shape.rank > 4) return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, ".shape is that of one image: up to 3 spatial axes and the channels");
+    for (int k = 0; k < d->shape.rank; k++)
+        if (d->shape.size[k] < 1 || d->shape.size[k] > INT32_MAX / 4) return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, ".shape has sizes of 1 or more");
+    nt_shape all = d->shape;
+    all.size[all.rank++] = nti_max(n1, n2);
+    if (n1 < 0 || n2 < 0 || !nti_shape_valid(&all, d->dtype)) return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, "so many images are not to be counted");
+    if (d->what < 0 || d->what > 3) return nti_kernel_bad(w->tape, NT_ERROR_ARGUMENT, ".what is NT_NNGP, NT_NTK or both");
+    if ((unsigned)d->spatial > NT_DIAGONAL) return nti_kernel_bad(w->tape, NT_ERROR_ARGUMENT, ".spatial is NT_FULL or NT_DIAGONAL");
+    w->row0 = d->row, w->rows = d->rows ? d->rows : n1 - d->row, w->column0 = d->column, w->columns = d->columns ? d->columns : n2 - d->column;
+    if (w->row0 < 0 || w->rows < 0 || w->row0 > n1 || w->rows > n1 - w->row0 || w->column0 < 0 || w->columns < 0 || w->column0 > n2 ||
+        w->columns > n2 - w->column0)
+        return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, "the block of rows and columns leaves the matrix");
+    return NT_OK;
+}
+
+// Everything but the workers' memory. Low memory of the tape is used and left for the caller to give back.
+static nt_status nti_cov_make_plan(nti_cov *w, const nt_layer *net, int64_t n1, int64_t n2) {
+    nt_tape *t = w->tape;
+    nt_status s = nti_cov_check(w, n1, n2);
+    if (s != NT_OK) return s;
+    w->ntk = !w->d.what || (w->d.what & NT_NTK), w->element = nt_dtype_size(w->d.dtype);
+    t->latest = NT_OK;
+    if (!nti_cov_build(w, net) || !nti_cov_needs_all(w) || !nti_cov_stages(w))
+        return t->latest != NT_OK ? t->latest : nti_out_of_memory(t, "nt_kernel");
+    nti_cov_sizes(w);
+    const nti_cov_step *in = &w->step[0];
+    w->tiles = !in->axes, w->dots = w->tiles || in->channels > NTI_PAIRS;
+    w->lanes = w->tiles ? NTI_TILE * NTI_TILE : NTI_PAIRS, w->own_lanes = w->tiles ? 2 * NTI_TILE : 2 * NTI_PAIRS;
+    return NT_OK;
+}
+
+typedef struct nti_cov_call { nti_cov *w; nti_cov_work *work; int64_t first; } nti_cov_call;
+static void nti_cov_call_block(void *arg, int64_t index, int worker) {
+    nti_cov_call *call = (nti_cov_call *)arg;
+    nti_cov_run_block(&call->work[worker], call->first + index, nti_cov_put);
+}
+
+static size_t nti_cov_worker_bytes(const nti_cov *w) {
+    nti_cov_work c;
+    nti_cov_cut m = { NULL, 0 };
+    nti_cov_cut_up(w, &c, &m);
+    return m.used + nti_round_up(sizeof c, NTI_ALIGN);
+}
+
+static nt_status nti_cov_run(nti_cov *w, size_t planned) {
+    nt_tape *t = w->tape;
+    const nt_parallel *parallel = &t->desc.parallel;
+    size_t each = nti_cov_worker_bytes(w), left = w->d.budget ? w->d.budget - planned : SIZE_MAX;
+    int64_t blocks = nti_cov_blocks(w), workers = nti_max(1, nti_min(parallel->max_workers, blocks));
+    if (w->d.budget && (w->d.budget < planned || left < each))
+        return nti_fail(t, NT_ERROR_BUDGET, "nt_kernel: a worker takes %zu bytes, the budget is %zu; %zu would do", each + planned, w->d.budget, each + planned);
+    workers = nti_min(workers, (int64_t)(left / each));
+    size_t most = t->base ? (t->capacity - t->low.used - t->high.used) / each : SIZE_MAX;
+    if (most && (size_t)workers > most) workers = (int64_t)most;
+    nti_cov_work *work = (nti_cov_work *)nti_temporary(t, (size_t)workers, each);
+    if (!work) return nti_out_of_memory(t, "nt_kernel");
+    for (int64_t k = 0; k < workers; k++) {
+        nti_cov_cut m = { (char *)work + nti_round_up((size_t)workers * sizeof *work, NTI_ALIGN) + (size_t)k * (each - nti_round_up(sizeof *work, NTI_ALIGN)), 0 };
+        memset(&work[k], 0, sizeof *work);
+        nti_cov_cut_up(w, &work[k], &m);
+        work[k].nngp = w->d.nngp, work[k].ntk = w->d.ntk;
+    }
+    nti_cov_call call = { w, work, 0 };
+    for (int64_t step = workers > 1 ? 4 * workers : 1; call.first < blocks; call.first += step) {
+        int64_t n = nti_min(step, blocks - call.first);
+        if (w->d.cancel.asked && w->d.cancel.asked(w->d.cancel.user)) return NT_CANCELLED;
+        if (n > 1 && workers > 1) parallel->for_each(parallel->user, n, nti_cov_call_block, &call);
+        else
+            for (int64_t k = 0; k < n; k++) nti_cov_call_block(&call, k, 0);
+        if (w->d.progress.update) w->d.progress.update(w->d.progress.user, (double)(call.first + n) / (double)blocks);
+    }
+    return NT_OK;
+}
+
+NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_kernel_desc *desc) {
+    nti_cov w;
+    if (!net) return NT_ERROR_ARGUMENT;
+    nt_tape *t = net->tape;
+    memset(&w, 0, sizeof w);
+    if (t->sticky) return t->status;
+    if (!desc || (!x1 && n1) || (!x2 && n2)) return nti_kernel_bad(t, NT_ERROR_ARGUMENT, "no images, or no descriptor");
+    w.tape = t, w.d = *desc, w.symmetric = !x2, w.x1 = x1, w.x2 = x2;
+    size_t low = t->low.used;
+    nt_status s = nti_cov_make_plan(&w, net, n1, x2 ? n2 : n1);
+    if (s == NT_OK) s = nti_cov_run(&w, t->low.used - low);
+    nti_low_rewind(t, low);
+    return s;
 }
 // >>empirical kernels
 // ---------------------------------------------------------------------------------------------------------------------

@@ -270,11 +270,58 @@ static void run_max_learning_rate(run *r) {
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
+// Kernels of infinite width
+// ---------------------------------------------------------------------------------------------------------------------
+// NNGP and NTK of whole pairs of positions or of each with itself, where the file has them.
+static void run_pairs(run *r, nt_layer *net, const gd_tensor *x1, const gd_tensor *x2, nt_kernel_desc d, nt_kernel_spatial spatial, const char *nngp, const char *ntk) {
+    gd_tensor got[2];
+    memset(got, 0, sizeof got);
+    if (has(r, nngp)) got[0] = room(r, nngp), d.nngp = got[0].data;
+    if (has(r, ntk)) got[1] = room(r, ntk), d.ntk = got[1].data;
+    if (gd_stopped(r->c) || (!d.nngp && !d.ntk)) return;
+    d.spatial = spatial;
+    if (nt_kernel(net, x1->data, x1->shape.size[0], x2 ? x2->data : NULL, x2 ? x2->shape.size[0] : 0, &d) != NT_OK) {
+        tape_failure(r, "nt_kernel");
+        return;
+    }
+    if (d.nngp) check(r, nngp, &got[0]);
+    if (d.ntk) check(r, ntk, &got[1]);
+}
+
+// Each image with itself.
+static void run_own(run *r, nt_layer *net, const gd_tensor *x1, nt_kernel_desc d, nt_kernel_spatial spatial, const char *name) {
+    if (!has(r, name)) return;
+    gd_tensor got = room(r, name);
+    int64_t n = x1->shape.size[0], each = gd_stopped(r->c) || !n ? 0 : got.size / n;
+    d.what = NT_NNGP, d.spatial = spatial, d.rows = d.columns = 1;
+    for (int64_t k = 0; k < n && !gd_stopped(r->c); k++) {
+        d.row = d.column = k, d.nngp = (char *)got.data + (size_t)(k * each) * nt_dtype_size(r->dtype);
+        if (nt_kernel(net, x1->data, n, NULL, 0, &d) != NT_OK) tape_failure(r, "nt_kernel of one image");
+    }
+    check(r, name, &got);
+}
+
+static void run_kernel(run *r) {
+    nt_kernel_desc d;
+    gd_tensor x1 = need(r, "x1"), x2;
+    int both = has(r, "x2");
+    memset(&d, 0, sizeof d);
+    if (both) x2 = need(r, "x2");
+    nt_layer *net = gd_stopped(r->c) ? NULL : net_of(r);
+    if (!net) return;
+    d.dtype = r->dtype, d.shape = nt_shape_make(x1.shape.rank - 1, x1.shape.size + 1);
+    run_pairs(r, net, &x1, both ? &x2 : NULL, d, NT_FULL, "nngp", "ntk");
+    run_pairs(r, net, &x1, both ? &x2 : NULL, d, NT_DIAGONAL, "nngp_diag", "ntk_diag");
+    run_own(r, net, &x1, d, NT_FULL, "cov1");
+    run_own(r, net, &x1, d, NT_DIAGONAL, "var1");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
 // Cases
 // ---------------------------------------------------------------------------------------------------------------------
 typedef struct kind_row { const char *word; void (*run)(run *r); } kind_row;
 static const kind_row kinds[] = {
-    { "kernel", run_later }, { "dual", run_later }, { "gd_mse", run_mse }, { "gd_momentum", run_momentum }, { "gd_xent", run_flow }, { "gd_logistic", run_flow },
+    { "kernel", run_kernel }, { "dual", run_later }, { "gd_mse", run_mse }, { "gd_momentum", run_momentum }, { "gd_xent", run_flow }, { "gd_logistic", run_flow },
     { "gp_inference", run_inference }, { "gd_mse_ensemble", run_later }, { "max_learning_rate", run_max_learning_rate }, { "empirical", run_later },
     { "ntk_vp", run_later }, { "linearize", run_expansion }, { "taylor", run_expansion },
 };
