@@ -24916,6 +24916,7 @@ typedef struct nti_meet { // operand k of y is the same for all samples, y is no
     int k;
     int64_t before;        // of y
     nt_tensor *cotangent;  // of y
+    int product;           // y is a product of positions with parameter number `product`; -1: anything else
     nt_tensor *single[NTI_FEW + 1], *front[NTI_FEW + 1]; // stand-ins for one sample's operands and cotangent, and those of all samples
 } nti_meet;
 
@@ -24944,7 +24945,7 @@ static int nti_meet_add(nti_side *s, nti_node *y, int k, int64_t before) { // 0:
     nti_meet *e = nti_meet_valid(y, before, s->samples) ? (nti_meet *)nti_low(y->pub.tape, sizeof *e) : NULL;
     if (!e) return 0;
     memset(e, 0, sizeof *e);
-    e->next = s->meets, s->meets = e, e->y = y, e->k = k, e->before = before;
+    e->next = s->meets, s->meets = e, e->y = y, e->k = k, e->before = before, e->product = -1;
     return 1;
 }
 
@@ -25047,12 +25048,20 @@ typedef struct nti_factors {
     nt_params input, cotangent; // structured: (samples, positions, k) and (rows, samples, positions, n) in the place of the Jacobian
 } nti_factors;
 
+// A parameter that does nothing but multiply, as a matrix (k, n): K += (X1 X2^T) * (G1 G2^T), summed over pairs of positions.
+typedef struct nti_product {
+    int64_t positions[2], k, n; // positions of a sample that are multiplied, of both sides
+    double factor[2];           // the matrix is the parameter times this
+    int use;
+} nti_product;
+
 typedef struct nti_ntk {
     nt_tape *t;
     nt_params params;
     nti_form form;
     nti_side side[2];
     int apart, structured;
+    nti_product *product; // for each parameter
     int64_t group[2]; // rows of each Jacobian that are taken together
     nti_factors whole[2]; // all rows, where a loop in the network keeps them out of loops over rows
     int looped;
@@ -25070,6 +25079,8 @@ static int nti_side_cotangents(const nti_ntk *a, nti_side *s, nt_tensor *u) {
     return !a->t->sticky;
 }
 
+static int nti_meet_is_used(const nti_ntk *a, const nti_meet *e) { return a->structured && e->product >= 0 && a->product[e->product].use; }
+
 // Gradients of one sample in terms of stand-ins, in `grads` (NULL: zero), the stand-ins in `from`, and what all samples have for them in
 // `to`. 0 after an error.
 static int nti_side_gradients(const nti_ntk *a, nti_side *s, nt_params *grads, nt_params *from, nt_params *to) {
@@ -25081,7 +25092,7 @@ static int nti_side_gradients(const nti_ntk *a, nti_side *s, nt_params *grads, n
     if (a->t->sticky) return 0;
     w.count = g.count = 0;
     for (nti_meet *e = s->meets; e; e = e->next) {
-        nt_tensor *part = e->cotangent ? nti_meet_gradient(e, s->samples) : NULL;
+        nt_tensor *part = e->cotangent && !nti_meet_is_used(a, e) ? nti_meet_gradient(e, s->samples) : NULL;
         if (a->t->sticky) return 0;
         if (!part) continue;
         w.items[w.count++] = &e->y->in[e->k]->pub, g.items[g.count++] = part;
@@ -25119,27 +25130,95 @@ static nt_tensor *nti_side_units(const nti_side *s, nt_tensor *at) {
     return nt_broadcast(nt_reshape(nt_cast(hit, s->f->dtype), one), whole);
 }
 
+// The windows of the image x that a convolution multiplies with its kernel: (samples, positions, taps times channels).
+static nt_tensor *nti_conv_windows(const nti_node *y, int64_t n, int64_t positions) {
+    nt_tensor *x = &y->in[0]->pub;
+    const int64_t *w = y->in[1]->pub.shape;
+    int64_t before[NT_MAX_RANK], after[NT_MAX_RANK], start[NT_MAX_RANK], limit[NT_MAX_RANK], step[NT_MAX_RANK], tap[NT_MAX_RANK];
+    int d = (int)y->i[1];
+    nt_shape flat = nt_shape_make(0, NULL);
+    nt_params parts = nti_result_list(x->tape, nti_ntk_name, (int)nti_count(d, w));
+    memset(before, 0, sizeof before), memset(after, 0, sizeof after), memset(tap, 0, sizeof tap), memset(start, 0, sizeof start);
+    for (int a = 0; a < d + 2; a++) step[a] = 1, limit[a] = x->shape[a];
+    for (int a = 0; a < d; a++) {
+        const int64_t *i = y->i + NTI_CONV_HEAD + a * NTI_CONV_AXIS;
+        before[a + 1] = i[3], after[a + 1] = i[4], step[a + 1] = i[0];
+    }
+    x = nt_pad(x, before, after, NULL, 0);
+    flat.rank = 4, flat.size[0] = n, flat.size[1] = positions, flat.size[2] = 1, flat.size[3] = w[d];
+    for (int k = 0; k < parts.count; k++) {
+        for (int a = 0; a < d; a++) {
+            int64_t stride = step[a + 1];
+            start[a + 1] = tap[a] * y->i[NTI_CONV_HEAD + a * NTI_CONV_AXIS + 1];
+            limit[a + 1] = start[a + 1] + (y->pub.shape[a + 1] - 1) * stride + 1;
+        }
+        parts.items[k] = nt_reshape(nt_slice(x, start, limit, step), flat);
+        for (int a = d - 1; a >= 0 && ++tap[a] == w[a]; a--) tap[a] = 0;
+    }
+    flat.rank = 3, flat.size[2] = w[d] * parts.count;
+    return parts.count ? nt_reshape(nt_concat(parts, 2), flat) : NULL;
+}
+
+// What meets parameter p as a product: its inputs (samples, positions, k) and cotangents (samples, positions, n), one meeting behind
+// the other. 0 after an error.
+static int nti_side_product(const nti_ntk *a, nti_side *s, int p, nt_tensor **input, nt_tensor **cotangent) {
+    nt_params in[2];
+    int count = 0;
+    for (nti_meet *e = s->meets; e; e = e->next) count += e->product == p;
+    for (int k = 0; k < 2; k++) in[k] = nti_result_list(a->t, nti_ntk_name, count);
+    if (a->t->sticky) return 0;
+    count = 0;
+    for (nti_meet *e = s->meets; e; e = e->next) {
+        if (e->product != p || !e->cotangent) continue;
+        int64_t shape[3];
+        shape[0] = s->samples, shape[2] = a->product[p].n, shape[1] = nt_size(&e->y->pub) / (shape[0] * shape[2]);
+        in[1].items[count] = nt_reshape(e->cotangent, nt_shape_make(3, shape));
+        shape[2] = a->product[p].k;
+        in[0].items[count++] =
+            e->y->op == NTI_OP_CONV ? nti_conv_windows(e->y, shape[0], shape[1]) : nt_reshape(&e->y->in[0]->pub, nt_shape_make(3, shape));
+    }
+    in[0].count = in[1].count = count;
+    *input = count > 1 ? nt_concat(in[0], 1) : count ? in[0].items[0] : NULL;
+    *cotangent = count > 1 ? nt_concat(in[1], 1) : count ? in[1].items[0] : NULL;
+    return !a->t->sticky;
+}
+
 // Everything that depends on the cotangent u of f.
 static int nti_side_factors_of(const nti_ntk *a, nti_side *s, nt_tensor *u, nti_factors *x) {
-    nt_params from, to;
+    nt_params from, to, *list[3];
+    list[0] = &x->jacobian, list[1] = &x->input, list[2] = &x->cotangent;
+    for (int j = 0; j < 3; j++) {
+        *list[j] = nti_result_list(a->t, nti_ntk_name, a->params.count);
+        for (int k = 0; k < list[j]->count; k++) list[j]->items[k] = NULL;
+    }
+    if (a->t->sticky) return 0;
     if (!s->apart) {
-        x->jacobian = nti_result_list(a->t, nti_ntk_name, a->params.count);
-        if (!a->t->sticky) nti_vjp_walk(a->t, nti_list(&s->f, 1), nti_list(&u, 1), a->params, x->jacobian.items);
+        nti_vjp_walk(a->t, nti_list(&s->f, 1), nti_list(&u, 1), a->params, x->jacobian.items);
         return !a->t->sticky;
     }
-    return nti_side_cotangents(a, s, u) && nti_side_gradients(a, s, &x->jacobian, &from, &to) &&
-           nti_batch_some(a->t, x->jacobian, from, to);
+    if (!nti_side_cotangents(a, s, u)) return 0;
+    for (int p = 0; p < a->params.count && a->structured; p++)
+        if (a->product[p].use && !nti_side_product(a, s, p, &x->input.items[p], &x->cotangent.items[p])) return 0;
+    return nti_side_gradients(a, s, &x->jacobian, &from, &to) && nti_batch_some(a->t, x->jacobian, from, to);
+}
+
+// (rows, samples, ...) in the place of (rows, samples) or (samples) and more axes.
+static nt_tensor *nti_factor_shaped(nt_tensor *x, int64_t rows, int64_t samples, int64_t positions, int64_t n) {
+    int64_t size[4];
+    size[0] = rows, size[1] = samples, size[2] = positions ? positions : n, size[3] = n;
+    return x ? nt_reshape(x, nt_shape_make(positions ? 4 : 3, size)) : NULL;
 }
 
 static int nti_side_factors(const nti_ntk *a, nti_side *s, nt_tensor *at, nti_factors *x) {
     int64_t rows = at->shape[0];
     nt_tensor *units = nti_side_units(s, at), *u = units && rows > 1 ? nt_full_like(s->f, 0) : nt_reshape(units, nt_shape_of(s->f));
     if (!u || !nti_side_factors_of(a, s, u, x)) return 0;
-    if (rows > 1 && !nti_batch_some(a->t, x->jacobian, nti_list(&u, 1), nti_list(&units, 1))) return 0;
-    for (int k = 0; k < x->jacobian.count; k++) {
-        nt_shape flat = nt_shape_make(0, NULL);
-        flat.rank = 3, flat.size[0] = rows, flat.size[1] = s->samples, flat.size[2] = nt_size(a->params.items[k]);
-        if (x->jacobian.items[k]) x->jacobian.items[k] = nt_reshape(x->jacobian.items[k], flat);
+    nt_params from = nti_list(&u, 1), to = nti_list(&units, 1);
+    if (rows > 1 && (!nti_batch_some(a->t, x->jacobian, from, to) || !nti_batch_some(a->t, x->cotangent, from, to))) return 0;
+    for (int k = 0; k < a->params.count; k++) {
+        nt_tensor **j = &x->jacobian.items[k], **g = &x->cotangent.items[k];
+        *j = nti_factor_shaped(*j, rows, s->samples, 0, nt_size(a->params.items[k]));
+        if (*g) *g = nti_factor_shaped(*g, rows, s->samples, x->input.items[k]->shape[1], a->product[k].n);
     }
     return !a->t->sticky;
 }
@@ -25147,7 +25226,7 @@ static int nti_side_factors(const nti_ntk *a, nti_side *s, nt_tensor *at, nti_fa
 static int nti_ntk_factors(nti_ntk *a, int j, nt_tensor *at, nti_factors *x) {
     if (!a->looped) return nti_side_factors(a, &a->side[j], at, x);
     const nt_params *all = &a->whole[j].jacobian;
-    x->jacobian = nti_result_list(a->t, nti_ntk_name, all->count);
+    *x = a->whole[j], x->jacobian = nti_result_list(a->t, nti_ntk_name, all->count);
     for (int k = 0; k < x->jacobian.count; k++) x->jacobian.items[k] = all->items[k] ? nt_gather_clip(all->items[k], at, 0) : NULL;
     return !a->t->sticky;
 }
@@ -25156,14 +25235,29 @@ static int nti_ntk_factors(nti_ntk *a, int j, nt_tensor *at, nti_factors *x) {
 // if they are traced.
 static int nti_samples_kind(const nti_ntk *a) { return a->apart ? a->form.kind[0] : (int)NTI_AXIS_KEPT; }
 
-static nt_tensor *nti_contract_jacobians(const nti_ntk *a, nt_tensor *x, nt_tensor *y) {
-    static const char *const equation[] = { "anp,bmp->anbm", "anp,bnp->ab", "anp,bnp->anb" };
+static nt_tensor *nti_contract(const char *equation, nt_tensor *x, nt_tensor *y) {
     nt_tensor *in[2];
     in[0] = x, in[1] = y;
-    return nt_einsum(equation[nti_samples_kind(a)], nti_list(in, 2));
+    return nt_einsum(equation, nti_list(in, 2));
+}
+
+// Of a product: inputs by inputs times cotangents by cotangents, summed over pairs of positions.
+static nt_tensor *nti_contract_products(const nti_ntk *a, const nti_factors *x, const nti_factors *y, int p) {
+    static const char *const inputs[] = { "nsk,mtk->nsmt", "nsk,ntk->nst", "nsk,ntk->nst" };
+    static const char *const cotangents[] = { "ansj,bmtj->ansbmt", "ansj,bntj->ansbt", "ansj,bntj->ansbt" };
+    static const nt_axes sums[] = { { 2, { 2, 5 } }, { 3, { 1, 2, 4 } }, { 2, { 2, 4 } } };
+    int kind = nti_samples_kind(a);
+    nt_tensor *in = nti_contract(inputs[kind], x->input.items[p], y->input.items[p]);
+    nt_tensor *g = nti_contract(cotangents[kind], x->cotangent.items[p], y->cotangent.items[p]);
+    if (!in || !g) return NULL;
+    nt_shape wide = nt_shape_of(g); // ones in the place of both rows
+    wide.size[0] = wide.size[3] = 1;
+    g = nt_sum_axes(nt_mul(g, nt_reshape(in, wide)), sums[kind], 0);
+    return nt_scale(g, a->product[p].factor[0] * a->product[p].factor[1]);
 }
 
 static nt_tensor *nti_ntk_rows(nti_ntk *a, nt_tensor *at1, nt_tensor *at2) {
+    static const char *const jacobians[] = { "anp,bmp->anbm", "anp,bnp->ab", "anp,bnp->anb" };
     nti_factors x, y;
     nt_tensor *sum = NULL;
     if (!at1 || !at2 || !nti_ntk_factors(a, 0, at1, &x)) return NULL;
@@ -25171,7 +25265,9 @@ static nt_tensor *nti_ntk_rows(nti_ntk *a, nt_tensor *at1, nt_tensor *at2) {
     if ((a->side[0].f != a->side[1].f || at1 != at2) && !nti_ntk_factors(a, 1, at2, &y)) return NULL;
     for (int k = 0; k < a->params.count && !a->t->sticky; k++)
         if (x.jacobian.items[k] && y.jacobian.items[k])
-            sum = nti_sum_of(sum, nti_contract_jacobians(a, x.jacobian.items[k], y.jacobian.items[k]));
+            sum = nti_sum_of(sum, nti_contract(jacobians[nti_samples_kind(a)], x.jacobian.items[k], y.jacobian.items[k]));
+        else if (x.cotangent.items[k] && y.cotangent.items[k])
+            sum = nti_sum_of(sum, nti_contract_products(a, &x, &y, k));
     if (sum || a->t->sticky) return sum;
     static const int axes[] = { 4, 2, 3 };
     nt_shape zero = nt_shape_make(0, NULL);
@@ -25330,7 +25426,7 @@ static nt_tensor *nti_ntk_arrange(const nti_ntk *a, nt_tensor *k) {
 static nt_tensor *nti_ntk_record(nti_ntk *a, int implementation) {
     nt_map *open = a->t->open;
     int columns = implementation == NT_NTK_VECTOR_PRODUCTS && !a->looped;
-    a->structured = implementation == NT_NTK_STRUCTURED;
+    a->structured = implementation == NT_NTK_STRUCTURED && a->apart;
     a->t->open = nti_loop_deeper(nti_n(a->side[0].f)->loop, nti_n(a->side[1].f)->loop); // where loops over outputs lie
     for (int j = 0; j < 2 && a->looped; j++) {
         int64_t rows = nt_size(a->side[j].f);
@@ -25340,6 +25436,73 @@ static nt_tensor *nti_ntk_record(nti_ntk *a, int implementation) {
     nt_tensor *k = nti_ntk_arrange(a, nti_ntk_all(a, columns ? nti_ntk_by_columns : nti_ntk_groups));
     a->t->open = open;
     return k;
+}
+
+// Which parameters are matrices of products ------------------------------------------------------------------------------------------
+
+// The number of the parameter that w is, reshaped or times a number; -1: none.
+static int nti_product_param(const nti_ntk *a, const nti_node *w, double *factor) {
+    for (*factor = 1;; w = w->in[0]) {
+        for (int p = 0; p < a->params.count; p++)
+            if (nti_n(a->params.items[p]) == w) return p;
+        if (w->op == NTI_OP_SCALE) *factor *= w->d[0];
+        else if (w->op != NTI_OP_RESHAPE) return -1;
+    }
+}
+
+static int nti_conv_is_product(const nti_node *y) { // one group, an image without holes, a window of moderate size
+    int plain = y->i[2] == 1 && nti_count((int)y->i[1], y->in[1]->pub.shape) <= 64;
+    for (int k = 0; k < (int)y->i[1]; k++) plain &= y->i[NTI_CONV_HEAD + k * NTI_CONV_AXIS + 2] == 1;
+    return plain;
+}
+
+// The parameter of a meeting that is a product, added to what is known of it; else -1.
+static int nti_product_add(nti_ntk *a, int j, const nti_meet *e) {
+    const nt_tensor *w = &e->y->in[e->k]->pub, *y = &e->y->pub;
+    double factor;
+    int matmul = e->y->op == NTI_OP_MATMUL && w->rank == 2, conv = e->y->op == NTI_OP_CONV && nti_conv_is_product(e->y);
+    int p = e->before == 1 && e->k == 1 && nt_size(w) && (matmul || conv) ? nti_product_param(a, nti_n(w), &factor) : -1;
+    if (p < 0) return -1;
+    nti_product *m = &a->product[p];
+    int64_t n = w->shape[w->rank - 1], k = nt_size(w) / n;
+    if (!m->n) m->n = n, m->k = k;
+    if (!m->positions[j]) m->factor[j] = factor;
+    if (m->n != n || m->k != k || m->factor[j] != factor) return -1;
+    m->positions[j] += nt_size(y) / (a->side[j].samples * n);
+    return p;
+}
+
+// 1 if two samples are cheaper by products than by Jacobians, each of which serves 16 pairs.
+static int nti_product_pays(const nti_ntk *a, const nti_product *m) {
+    double s1 = (double)m->positions[0], s2 = (double)m->positions[1], k = (double)m->k, n = (double)m->n;
+    double rows1 = (double)nt_size(a->side[0].at[NTI_AXIS_KEPT]), rows2 = (double)nt_size(a->side[1].at[NTI_AXIS_KEPT]);
+    double jacobian = rows1 * rows2 * k * n + (rows1 * s1 + rows2 * s2) * k * n / 16;
+    return s1 * s2 * (k + rows1 * rows2 * (n + 1)) < jacobian;
+}
+
+// Marks the products of parameters that nothing else reaches; 0 without memory.
+static int nti_ntk_products(nti_ntk *a) {
+    a->product = (nti_product *)nti_low(a->t, (size_t)a->params.count * sizeof *a->product);
+    if (!a->product) return nti_record_memory(a->t, NTI_OP_MATMUL) != NULL;
+    memset(a->product, 0, (size_t)a->params.count * sizeof *a->product);
+    for (int p = 0; p < a->params.count; p++) a->product[p].use = 1;
+    for (int j = 0; j < 2; j++) {
+        int count = 0;
+        for (nti_meet *e = a->side[j].meets; e; e = e->next) count++;
+        nt_params others = nti_result_list(a->t, nti_ntk_name, count + 1);
+        if (!others.items) return 0;
+        others.count = 0;
+        for (nti_meet *e = a->side[j].meets; e; e = e->next)
+            if ((e->product = nti_product_add(a, j, e)) < 0) others.items[others.count++] = &e->y->in[e->k]->pub;
+        nti_walk w = nti_walk_mark(a->t, &others, &a->params);
+        for (int p = 0; p < a->params.count; p++)
+            if (nti_n(a->params.items[p])->mark == w.epoch) a->product[p].use = 0;
+    }
+    for (int p = 0; p < a->params.count; p++) {
+        nti_product *m = &a->product[p];
+        m->use = m->use && m->positions[0] && m->positions[1] && nti_product_pays(a, m);
+    }
+    return 1;
 }
 
 // The sides, apart or not. 0 after an error.
@@ -25363,7 +25526,73 @@ static int nti_ntk_look(nti_ntk *a, nt_samples samples) {
             if (!s->at[kind]) return 0;
         }
     }
+    return !apart || nti_ntk_products(a);
+}
+
+// The choice of an implementation and of groups of rows: by recording, compiling and looking -----------------------------------------
+
+typedef struct nti_ntk_trial {
+    int implementation;
+    int64_t group[2];
+    double seconds; // on the nominal core
+    size_t bytes;
+    int fits;
+} nti_ntk_trial;
+
+// What the kernel takes that is recorded with the present groups. Nothing of it stays, nor a message. 0 if it does not even compile.
+static int nti_ntk_measure(nti_ntk *a, size_t budget, nti_ntk_trial *x) {
+    nt_compile_desc d;
+    char message[NT_MESSAGE_SIZE];
+    nt_status status = a->t->status;
+    nt_marker mark = nt_mark(a->t);
+    memset(&d, 0, sizeof d), memcpy(message, a->t->message, sizeof message);
+    nt_tensor *k = nti_ntk_record(a, x->implementation);
+    nt_program *p = k ? nt_compile(k, &d) : NULL;
+    if (p && budget && nt_report(p).peak > budget) { // perhaps with values computed again
+        x->bytes = nt_report(p).peak, d.budget = budget;
+        nt_program *less = nt_compile(k, &d);
+        if (less) p = less;
+    }
+    if (p) {
+        nt_report_info r = nt_report(p);
+        x->seconds = r.time, x->bytes = r.peak, x->fits = !budget || r.peak <= budget;
+    }
+    nt_rewind(a->t, mark);
+    a->t->status = status, memcpy(a->t->message, message, sizeof message);
+    return p != NULL;
+}
+
+// The next smaller size of groups that divides the rows; 0: there is none.
+static int nti_ntk_smaller(nti_ntk *a) {
+    int j = a->group[1] >= a->group[0]; // the larger groups
+    int64_t rows = a->side[j].at[NTI_AXIS_KEPT]->shape[0], size = a->group[j] / 2;
+    if (a->group[j] == 1) return 0;
+    while (size > 1 && rows % size) size--;
+    a->group[j] = size;
     return 1;
+}
+
+static int nti_ntk_choose(nti_ntk *a, int implementation, size_t budget) {
+    nti_ntk_trial best, x;
+    int found = 0, inside = nti_n(a->side[0].f)->loop || nti_n(a->side[1].f)->loop; // of values of a body no program can be made
+    memset(&best, 0, sizeof best);
+    for (int j = 0; j < 2; j++) best.group[j] = a->side[j].at[NTI_AXIS_KEPT]->shape[0];
+    best.implementation = implementation != NT_NTK_AUTO ? implementation : NT_NTK_STRUCTURED;
+    for (int j = 0; j < 2; j++) a->group[j] = best.group[j];
+    if (inside || (implementation != NT_NTK_AUTO && !budget)) return best.implementation;
+    for (int i = NT_NTK_JACOBIAN; i <= NT_NTK_STRUCTURED; i++) {
+        if ((implementation != NT_NTK_AUTO && i != implementation) || (i == NT_NTK_STRUCTURED && implementation == NT_NTK_AUTO && !a->apart)) continue;
+        for (int j = 0; j < 2; j++) a->group[j] = a->side[j].at[NTI_AXIS_KEPT]->shape[0];
+        do {
+            memset(&x, 0, sizeof x);
+            x.implementation = i, x.group[0] = a->group[0], x.group[1] = a->group[1];
+            if (!nti_ntk_measure(a, budget, &x)) break;
+            int better = x.fits ? !best.fits || x.seconds < best.seconds : !best.fits && x.bytes < best.bytes;
+            if (!found || better) best = x, found = 1;
+        } while (!x.fits && i != NT_NTK_VECTOR_PRODUCTS && !a->looped && nti_ntk_smaller(a));
+    }
+    for (int j = 0; j < 2; j++) a->group[j] = best.group[j];
+    return best.implementation;
 }
 
 NT_API nt_tensor *nt_empirical_ntk(nt_tensor *f1, nt_tensor *f2, nt_params params, const nt_empirical_desc *desc) {
@@ -25384,8 +25613,8 @@ NT_API nt_tensor *nt_empirical_ntk(nt_tensor *f1, nt_tensor *f2, nt_params param
         return NULL;
     }
     if (!nti_ntk_look(&a, d.samples)) return NULL;
-    for (int j = 0; j < 2; j++) a.group[j] = a.side[j].at[NTI_AXIS_KEPT]->shape[0];
-    return nti_ntk_record(&a, d.implementation);
+    int implementation = nti_ntk_choose(&a, d.implementation, d.budget);
+    return a.t->sticky ? NULL : nti_ntk_record(&a, implementation);
 }
 // >>predictions
 // ---------------------------------------------------------------------------------------------------------------------
