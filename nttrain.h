@@ -23551,6 +23551,7 @@ typedef struct nti_cov {
     int64_t sides, sets[NTI_COV_RUNS], planes, row, items; // positions of: all sides, kept planes, planes of a stage; longest row; taps
     int symmetric;
     int64_t row0, rows, column0, columns;
+    int64_t picked[2], pick_start[2], pick_step[2]; // images of x1 and x2 that index layers leave: number k is the image start + k step
     const void *x1, *x2;
     size_t element;
 } nti_cov;
@@ -23612,7 +23613,7 @@ static int nti_cov_affine(nti_cov *w, const nt_layer *l, int x, double window) {
     s->scale = W * W / window, s->shift = b * b;
     if (l->parameterization == NT_PARAM_NTK) s->mix = s->scale, s->shift_t = s->shift;
     else s->mix = channels / l->s[0], s->shift_t = l->use[1] ? 1 : 0;
-    s->channels = (int64_t)(l->features * l->s[1]);
+    s->channels = l->features;
     s->gaussian = s->centred = 1;
     return y;
 }
@@ -23624,11 +23625,13 @@ static int nti_cov_axes(nti_cov *w, const nt_layer *l, int x) { // 0 after an er
     return 1;
 }
 
-static void nti_cov_padding(nti_cov_axis *a, nt_padding padding, const int *pad, int circular_as_conv) {
+static int nti_cov_is_circular(nt_padding padding) { return padding == NT_CIRCULAR || padding == NT_CIRCULAR_SAME; }
+
+static void nti_cov_padding(nti_cov_axis *a, nt_padding padding, const int *pad, int pooling) {
     int64_t low = 0, high = 0, reach = (a->window - 1) * a->dilation;
-    a->circular = padding == NT_CIRCULAR;
+    a->circular = nti_cov_is_circular(padding);
     if (padding == NT_EXPLICIT) low = pad[0], high = pad[1];
-    else if (padding == NT_CIRCULAR && circular_as_conv) low = reach / 2, high = reach - reach / 2;
+    else if (padding == NT_CIRCULAR && !pooling) low = reach / 2, high = reach - reach / 2;
     else if (padding != NT_VALID) nti_same_padding(a->in, a->window, a->stride, a->dilation, &low, &high);
     a->low = low;
     a->out = a->in + low + high < reach + 1 ? 0 : (a->in + low + high - reach - 1) / a->stride + 1;
@@ -23636,13 +23639,13 @@ static void nti_cov_padding(nti_cov_axis *a, nt_padding padding, const int *pad,
 
 static void nti_cov_padding_transposed(nti_cov_axis *a, nt_padding padding, const int *pad) { // as jax.lax.conv_transpose
     int64_t f = (a->window - 1) * a->dilation + 1, s = a->stride, total = f + s - 2, low = f - 1, more = nti_max(f - s, 0);
-    a->transposed = 1, a->circular = padding == NT_CIRCULAR;
+    a->transposed = 1, a->circular = nti_cov_is_circular(padding);
     if (padding == NT_EXPLICIT) low = pad[0], total = pad[0] + (int64_t)pad[1];
     else if (padding == NT_VALID) total += more;
-    else if (padding == NT_CIRCULAR) low = f - 1 - more / 2;
+    else if (a->circular) low = f - 1 - more / 2;
     else low = s > f - 1 ? f - 1 : total - total / 2;
     a->low = low;
-    a->out = padding == NT_CIRCULAR ? a->in * s : (a->in - 1) * s + 1 + total - (f - 1);
+    a->out = a->circular ? a->in * s : (a->in - 1) * s + 1 + total - (f - 1);
 }
 
 static int nti_cov_conv(nti_cov *w, const nt_layer *l, int x, int transposed) {
@@ -23658,12 +23661,13 @@ static int nti_cov_conv(nti_cov *w, const nt_layer *l, int x, int transposed) {
         a->dilation = l->conv.dilation[k] ? l->conv.dilation[k] : 1;
         nt_padding padding = l->conv.padding == NT_PADDING_DEFAULT ? NT_SAME : l->conv.padding;
         if (transposed) nti_cov_padding_transposed(a, padding, l->conv.pad[k]);
-        else nti_cov_padding(a, padding, l->conv.pad[k], 1);
+        else nti_cov_padding(a, padding, l->conv.pad[k], 0);
         s->size[s->place[k]] = a->out, window *= (double)a->window;
         w->cyclic[s->place[k]] |= a->circular;
         if (a->out < 1) return nti_cov_shape_wrong(w, l, x, "the window is larger than the image");
     }
-    return nti_cov_affine(w, l, y, window);
+    y = nti_cov_affine(w, l, y, window);
+    return nti_is_layer(l, NTI_CONV_LOCAL) && y >= 0 ? nti_cov_one(w, NTI_COV_LOCAL, l, y) : y;
 }
 
 // The matrix of one axis of a linear map, (out, in) by weight(data, out, in), as lists by columns.
@@ -23705,7 +23709,7 @@ static int nti_cov_pool(nti_cov *w, const nt_layer *l, int x, int average) {
         nti_cov_matrix m;
         nti_cov_axis *a = &s->axis[s->place[k]];
         a->window = l->window.size[k], a->stride = l->pool.stride[k] ? l->pool.stride[k] : a->window;
-        nti_cov_padding(a, l->pool.padding == NT_PADDING_DEFAULT ? NT_VALID : l->pool.padding, l->pool.pad[k], 0);
+        nti_cov_padding(a, l->pool.padding == NT_PADDING_DEFAULT ? NT_VALID : l->pool.padding, l->pool.pad[k], 1);
         s->size[s->place[k]] = a->out;
         if (a->out < 1) return nti_cov_shape_wrong(w, l, x, "the window is larger than the image");
         memset(&m, 0, sizeof m);
@@ -23762,17 +23766,118 @@ static int nti_cov_norm(nti_cov *w, const nt_layer *l, int x) {
     if (y < 0) return y;
     nti_cov_step *s = &w->step[y];
     s->sides = 1, s->eps = l->number;
+    int channels = !l->axes.count;
+    for (int k = 0; k < l->axes.count; k++) {
+        int axis = l->axes.axis[k] < 0 ? l->axes.axis[k] + s->axes + 2 : l->axes.axis[k];
+        if (axis < 1 || axis > s->axes + 1) return nti_cov_wrong(w, l, "over the examples, or an axis that is not there, has no infinite-width rule");
+        if (axis == s->axes + 1) channels = 1;
+        else s->over[s->place[axis - 1]] = 1;
+    }
+    return channels ? y : nti_cov_wrong(w, l, "has an infinite-width rule where the channels are among its axes");
+}
+
+static double nti_cov_matrix_weight(const nti_cov_matrix *m, int64_t p, int64_t q) { return m->data[p * m->a.in + q]; }
+
+static int nti_cov_linear_map(nti_cov *w, const nt_layer *l, int x) {
+    const nti_cov_step *in = &w->step[x];
+    int axis = l->axis < 0 ? l->axis + in->axes + 2 : l->axis;
+    if (axis < 1 || axis > in->axes || in->size[in->place[axis - 1]] != l->columns)
+        return nti_cov_shape_wrong(w, l, x, "the matrix maps a spatial axis of another size");
+    int y = nti_cov_one(w, NTI_COV_MAP, l, x);
+    if (y < 0) return y;
+    nti_cov_step *s = &w->step[y];
+    nti_cov_axis *a = &s->axis[s->place[axis - 1]];
+    nti_cov_matrix m;
+    memset(&m, 0, sizeof m);
+    a->out = s->size[s->place[axis - 1]] = l->rows, m.a = *a, m.data = l->matrix;
+    return nti_cov_lists(w, a, &m, nti_cov_matrix_weight) ? y : -1;
+}
+
+static double nti_cov_nearest_weight(const nti_cov_matrix *m, int64_t p, int64_t q) {
+    return (int64_t)floor(((double)p + 0.5) * (double)m->a.in / (double)m->a.out) == q;
+}
+
+static double nti_cov_bilinear_weight(const nti_cov_matrix *m, int64_t p, int64_t q) {
+    double step = (double)m->a.in / (double)m->a.out, at = ((double)p + 0.5) * step - 0.5, reach = step > 1 && m->antialias ? step : 1, sum = 0;
+    for (int64_t k = 0; k < m->a.in; k++) sum += fmax(0, 1 - fabs(at - (double)k) / reach);
+    return fmax(0, 1 - fabs(at - (double)q) / reach) / sum;
+}
+
+static int nti_cov_resize(nti_cov *w, const nt_layer *l, int x) {
+    if (!nti_cov_axes(w, l, x)) return -1;
+    int y = nti_cov_one(w, NTI_COV_MAP, l, x);
+    if (y < 0) return y;
+    nti_cov_step *s = &w->step[y];
+    for (int k = 0; k < s->axes; k++) {
+        nti_cov_axis *a = &s->axis[s->place[k]];
+        nti_cov_matrix m;
+        if (a->in == l->window.size[k]) continue;
+        memset(&m, 0, sizeof m);
+        a->out = s->size[s->place[k]] = l->window.size[k], m.a = *a, m.antialias = !l->resize.no_antialias;
+        if (!nti_cov_lists(w, a, &m, l->resize.method == NT_NEAREST ? nti_cov_nearest_weight : nti_cov_bilinear_weight)) return -1;
+    }
+    return y;
+}
+
+// Ranges of the images and of the spatial axes: taps of one element.
+static int nti_cov_index(nti_cov *w, const nt_layer *l, int x, int level) {
+    if (l->count > w->step[x].axes + 1) return nti_cov_shape_wrong(w, l, x, "more ranges than examples and spatial axes");
+    int y = nti_cov_one(w, NTI_COV_TAPS, l, x);
+    if (y < 0) return y;
+    nti_cov_step *s = &w->step[y];
+    int place[NTI_SPACE], axes = s->axes;
+    for (int k = 0; k < axes; k++) place[k] = s->place[k];
+    if (l->count && l->ranges[0].kind != NT_RANGE_ALL) {
+        if (level || l->ranges[0].kind == NT_RANGE_AT) return nti_cov_wrong(w, l, "takes ranges of examples outside of branches, and no single one");
+        for (int k = 0; k < 2; k++) {
+            int64_t start, step;
+            w->picked[k] = nti_range_of(&l->ranges[0], w->picked[k], &start, &step);
+            w->pick_start[k] += start * w->pick_step[k], w->pick_step[k] *= step;
+        }
+    }
+    s->axes = 0;
+    for (int k = 0; k < axes; k++) {
+        nti_cov_axis *a = &s->axis[place[k]];
+        const nt_range *r = k + 1 < l->count ? &l->ranges[k + 1] : NULL;
+        int64_t start = 0, step = 1;
+        a->out = r ? nti_range_of(r, a->in, &start, &step) : a->in;
+        a->low = -start, a->stride = step;
+        if (a->out < 1) return nti_cov_shape_wrong(w, l, x, "a range of no elements");
+        s->size[place[k]] = a->out;
+        if (!r || r->kind != NT_RANGE_AT) s->place[s->axes++] = place[k];
+    }
+    return y;
+}
+
+static int nti_cov_scale(nti_cov *w, const nt_layer *l, int x, int op, double scale) {
+    int y = nti_cov_one(w, op, l, x);
+    if (y >= 0) w->step[y].scale = scale, w->step[y].mix = w->step[y].shift = w->step[y].shift_t = 0;
+    return y;
+}
+
+static int nti_cov_dropout(nti_cov *w, const nt_layer *l, int x) { // the covariance of a unit with itself grows
+    int y = w->d.train ? nti_cov_scale(w, l, x, NTI_COV_DROPOUT, 1 / (1 - l->number)) : x;
+    if (y >= 0 && w->d.train) w->step[y].gaussian = 0;
     return y;
 }
 
 // One layer's rule: the value after it, or -1 after an error.
-static int nti_cov_leaf(nti_cov *w, const nt_layer *l, int x) {
+static int nti_cov_leaf(nti_cov *w, const nt_layer *l, int x, int level) {
     if (l->dual.kind) return nti_cov_dual(w, l, x);
     if (nti_is_layer(l, NTI_DENSE)) return nti_cov_affine(w, l, x, 1);
     if (nti_is_layer(l, NTI_CONV)) return nti_cov_conv(w, l, x, 0);
+    if (nti_is_layer(l, NTI_CONV_LOCAL)) return nti_cov_conv(w, l, x, 0);
     if (nti_is_layer(l, NTI_CONV_TRANSPOSE)) return nti_cov_conv(w, l, x, 1);
     if (nti_is_layer(l, NTI_AVG_POOL)) return nti_cov_pool(w, l, x, 1);
+    if (nti_is_layer(l, NTI_SUM_POOL)) return nti_cov_pool(w, l, x, 0);
     if (nti_is_layer(l, NTI_GLOBAL_AVG_POOL)) return nti_cov_readout(w, l, x, 0, 1);
+    if (nti_is_layer(l, NTI_GLOBAL_SUM_POOL)) return nti_cov_readout(w, l, x, 0, 0);
+    if (nti_is_layer(l, NTI_LINEAR_MAP)) return nti_cov_linear_map(w, l, x);
+    if (nti_is_layer(l, NTI_IMAGE_RESIZE)) return nti_cov_resize(w, l, x);
+    if (nti_is_layer(l, NTI_INDEX)) return nti_cov_index(w, l, x, level);
+    if (nti_is_layer(l, NTI_SCALE)) return nti_cov_scale(w, l, x, NTI_COV_AFFINE, l->number * l->number);
+    if (nti_is_layer(l, NTI_DROPOUT)) return nti_cov_dropout(w, l, x);
+    if (nti_is_layer(l, NTI_TOKENS) && w->step[x].axes == 1) return x;
     if (nti_is_layer(l, NTI_UPSAMPLE)) return nti_cov_upsample(w, l, x);
     if (nti_is_layer(l, NTI_FLATTEN)) return nti_cov_readout(w, l, x, 1, 1);
     if (nti_is_layer(l, NTI_LAYER_NORM)) return nti_cov_norm(w, l, x);
@@ -23782,7 +23887,7 @@ static int nti_cov_leaf(nti_cov *w, const nt_layer *l, int x) {
 
 // Branches come together.
 static int nti_cov_join(nti_cov *w, const nt_layer *l, int count, const int *x) {
-    int op = l->join == NTI_JOIN_SUM ? NTI_COV_SUM : l->join == NTI_JOIN_PRODUCT ? NTI_COV_PRODUCT : NTI_COV_SUM, gaussian = 1, centred = 1;
+    int op = l->join == NTI_JOIN_SUM ? NTI_COV_SUM : l->join == NTI_JOIN_PRODUCT ? NTI_COV_PRODUCT : NTI_COV_SUM, gaussian = 1, centred = 1, loose = 0;
     const nti_cov_step *a = &w->step[x[0]];
     int axis = l->join != NTI_JOIN_CONCAT ? -1 : l->axis < 0 ? l->axis + a->axes + 2 : l->axis, stacked = axis > 0 && axis < a->axes + 1;
     double channels = 0;
@@ -23790,11 +23895,13 @@ static int nti_cov_join(nti_cov *w, const nt_layer *l, int count, const int *x) 
     if (l->join == NTI_JOIN_CONCAT && (axis < 1 || axis > a->axes + 1)) return nti_cov_wrong(w, l, "nt_concat_layer joins channels or a spatial axis");
     for (int k = 0; k < count; k++) {
         const nti_cov_step *b = &w->step[x[k]];
-        int wrong = b->axes != a->axes || ((l->join != NTI_JOIN_CONCAT || stacked) && b->channels != a->channels && 0);
+        int wrong = b->axes != a->axes;
         for (int j = 0; j < NTI_SPACE; j++) wrong |= b->size[j] != a->size[j] && !(stacked && j == a->place[axis - 1]);
         if (wrong) return nti_cov_shape_wrong(w, l, x[k], "the branches that come together differ in shape");
-        gaussian &= b->gaussian, centred &= b->centred, channels += (double)b->channels;
+        gaussian &= b->gaussian, centred &= b->centred, loose += !b->centred, channels += (double)b->channels;
     }
+    if (l->join == NTI_JOIN_SUM && loose > 1)
+        return nti_cov_wrong(w, l, "adds two branches that are not independent with mean zero: end all but one with a dense layer or a convolution");
     if (stacked) op = NTI_COV_STACK;
     int y = nti_cov_add(w, op, l, count, x);
     if (y < 0) return y;
@@ -23833,7 +23940,7 @@ static int nti_cov_build(nti_cov *w, const nt_layer *net) { // 0 after an error
         else if (nti_is_layer(l, NTI_JOIN)) {
             kept[level - 1] = x, level -= (int)l->count;
             x = nti_cov_join(w, l, (int)l->count, kept + level);
-        } else if (l->row->apply) x = nti_cov_leaf(w, l, x);
+        } else if (l->row->apply) x = nti_cov_leaf(w, l, x, level);
     }
     return x >= 0 && nti_cov_one(w, NTI_COV_OUT, NULL, x) >= 0;
 }
@@ -24477,6 +24584,7 @@ static int64_t nti_cov_blocks(const nti_cov *w) {
 
 static const void *nti_cov_image(const nti_cov *w, int second, int64_t k) {
     const nti_cov_step *s = &w->step[0];
+    k = w->pick_start[second] + k * w->pick_step[second];
     return (const char *)(second && !w->symmetric ? w->x2 : w->x1) + (size_t)(k * nti_cov_positions(s->size) * s->channels) * w->element;
 }
 
@@ -24642,6 +24750,12 @@ static nt_status nti_cov_check(nti_cov *w, int64_t n1, int64_t n2) {
     if (n1 < 0 || n2 < 0 || !nti_shape_valid(&all, d->dtype)) return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, "so many images are not to be counted");
     if (d->what < 0 || d->what > 3) return nti_kernel_bad(w->tape, NT_ERROR_ARGUMENT, ".what is NT_NNGP, NT_NTK or both");
     if ((unsigned)d->spatial > NT_DIAGONAL) return nti_kernel_bad(w->tape, NT_ERROR_ARGUMENT, ".spatial is NT_FULL or NT_DIAGONAL");
+    return NT_OK;
+}
+
+static nt_status nti_cov_rectangle(nti_cov *w) { // the block of the matrix
+    const nt_kernel_desc *d = &w->d;
+    int64_t n1 = w->picked[0], n2 = w->picked[1];
     w->row0 = d->row, w->rows = d->rows ? d->rows : n1 - d->row, w->column0 = d->column, w->columns = d->columns ? d->columns : n2 - d->column;
     if (w->row0 < 0 || w->rows < 0 || w->row0 > n1 || w->rows > n1 - w->row0 || w->column0 < 0 || w->columns < 0 || w->column0 > n2 ||
         w->columns > n2 - w->column0)
@@ -24655,9 +24769,11 @@ static nt_status nti_cov_make_plan(nti_cov *w, const nt_layer *net, int64_t n1, 
     nt_status s = nti_cov_check(w, n1, n2);
     if (s != NT_OK) return s;
     w->ntk = !w->d.what || (w->d.what & NT_NTK), w->element = nt_dtype_size(w->d.dtype);
-    t->latest = NT_OK;
+    t->latest = NT_OK, w->picked[0] = n1, w->picked[1] = n2, w->pick_step[0] = w->pick_step[1] = 1;
     if (!nti_cov_build(w, net) || !nti_cov_needs_all(w) || !nti_cov_stages(w))
         return t->latest != NT_OK ? t->latest : nti_out_of_memory(t, "nt_kernel");
+    s = nti_cov_rectangle(w);
+    if (s != NT_OK) return s;
     nti_cov_sizes(w);
     const nti_cov_step *in = &w->step[0];
     w->tiles = !in->axes, w->dots = w->tiles || in->channels > NTI_PAIRS;

@@ -292,11 +292,11 @@ static void run_pairs(run *r, nt_layer *net, const gd_tensor *x1, const gd_tenso
 static void run_own(run *r, nt_layer *net, const gd_tensor *x1, nt_kernel_desc d, nt_kernel_spatial spatial, const char *name) {
     if (!has(r, name)) return;
     gd_tensor got = room(r, name);
-    int64_t n = x1->shape.size[0], each = gd_stopped(r->c) || !n ? 0 : got.size / n;
+    int64_t n = gd_stopped(r->c) ? 0 : got.shape.size[0], each = n ? got.size / n : 0;
     d.what = NT_NNGP, d.spatial = spatial, d.rows = d.columns = 1;
     for (int64_t k = 0; k < n && !gd_stopped(r->c); k++) {
         d.row = d.column = k, d.nngp = (char *)got.data + (size_t)(k * each) * nt_dtype_size(r->dtype);
-        if (nt_kernel(net, x1->data, n, NULL, 0, &d) != NT_OK) tape_failure(r, "nt_kernel of one image");
+        if (nt_kernel(net, x1->data, x1->shape.size[0], NULL, 0, &d) != NT_OK) tape_failure(r, "nt_kernel of one image");
     }
     check(r, name, &got);
 }
@@ -309,7 +309,7 @@ static void run_kernel(run *r) {
     if (both) x2 = need(r, "x2");
     nt_layer *net = gd_stopped(r->c) ? NULL : net_of(r);
     if (!net) return;
-    d.dtype = r->dtype, d.shape = nt_shape_make(x1.shape.rank - 1, x1.shape.size + 1);
+    d.dtype = r->dtype, d.shape = nt_shape_make(x1.shape.rank - 1, x1.shape.size + 1), d.train = 1; // (dropout mode=test) is no layer
     run_pairs(r, net, &x1, both ? &x2 : NULL, d, NT_FULL, "nngp", "ntk");
     run_pairs(r, net, &x1, both ? &x2 : NULL, d, NT_DIAGONAL, "nngp_diag", "ntk_diag");
     run_own(r, net, &x1, d, NT_FULL, "cov1");
@@ -326,7 +326,7 @@ static const kind_row kinds[] = {
     { "ntk_vp", run_later }, { "linearize", run_expansion }, { "taylor", run_expansion },
 };
 // What the library does not have yet.
-static const char *const later[] = { "kernel", "gd_mse", "gd_momentum", "gd_xent", "gd_logistic", "gp_inference", "max_learning_rate" };
+static const char *const later[] = { "gd_mse", "gd_momentum", "gd_xent", "gd_logistic", "gp_inference", "max_learning_rate" };
 
 static void run_in(gd_case *c, nt_dtype dtype) {
     run *r = (run *)gd_alloc(c, sizeof *r);
