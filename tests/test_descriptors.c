@@ -367,6 +367,97 @@ static void jacobians(void) {
     nt_error_clear(t);
 }
 
+// The output of a dense layer or a convolution with these numbers.
+static nt_tensor *last_kernel;
+static nt_tensor *numbered(nt_parameterization p, double W, double b, double s0, double s1, int convolution) {
+    nt_tensor *x = convolution ? waves(NT_SHAPE(2, 5, 4), 0.7) : waves(NT_SHAPE(3, 5), 0.7);
+    nt_dense_desc d;
+    nt_conv_layer_desc c;
+    CLEAR(d), CLEAR(c);
+    d.parameterization = c.parameterization = p, d.W_std = c.W_std = W, d.b_std = c.b_std = b, d.s[0] = c.s[0] = s0, d.s[1] = c.s[1] = s1;
+    nt_layer *l = with(convolution ? nt_conv_layer(t, 5, NT_WINDOW(3), &c) : nt_dense_layer(t, 5, &d), x);
+    last_kernel = l ? nt_parameters(l).items[0] : NULL;
+    return l ? nt_apply(l, x, NULL) : NULL;
+}
+
+static void wide_numbers(void) {
+    for (int c = 0; c < 2; c++) {
+        const char *what = c ? "conv layer" : "dense layer";
+        nt_tensor *plain = numbered(NT_PARAM_STANDARD, 0, 0, 0, 0, c), *one = numbered(NT_PARAM_STANDARD, 1, 0, 0, 0, c), *ntk = numbered(NT_PARAM_NTK, 0, 0, 0, 0, c);
+        tap_ok(same(plain, numbered(NT_PARAM_STANDARD, 0, 0, 1, 1, c)), "%s: .s are 1", what);
+        tap_ok(!same(plain, one) && same(one, numbered(NT_PARAM_STANDARD, 1, NT_ZERO, 1, 1, c)), "%s: .W_std takes a normal kernel in place of flax's, .b_std is 0", what);
+        tap_ok(same(numbered(NT_PARAM_STANDARD, 0, 0.5, 0, 0, c), numbered(NT_PARAM_STANDARD, 1, 0.5, 0, 0, c)), "%s: .W_std is 1 where .b_std is given", what);
+        tap_ok(!same(one, numbered(NT_PARAM_STANDARD, 1, 0.5, 0, 0, c)), "%s: .b_std", what);
+        tap_ok(same(ntk, numbered(NT_PARAM_NTK, 1, NT_ZERO, 0, 0, c)) && !same(ntk, one), "%s: .parameterization, 1 and 0 are its defaults", what);
+        tap_ok(!same(ntk, numbered(NT_PARAM_NTK, 2, 0, 0, 0, c)) && !same(ntk, numbered(NT_PARAM_NTK, 0, 1, 0, 0, c)), "%s: .W_std and .b_std of it", what);
+        nt_tensor *wide = numbered(NT_PARAM_STANDARD, 0, 0, 0, 3, c);
+        tap_ok(wide && wide->shape[wide->rank - 1] == 15, "%s: .s[1] makes wider", what);
+        nt_tensor *doubled = numbered(NT_PARAM_STANDARD, 1, 0, 4, 0, c), *kernel = last_kernel; // twice the kernel, half the product
+        numbered(NT_PARAM_STANDARD, 1, 0, 0, 0, c);
+        tap_ok(same(one, doubled) && same(kernel, nt_scale(last_kernel, 2)), "%s: .s[0]", what);
+    }
+    nt_tensor *x = waves(NT_SHAPE(2, 4, 3), 1.1);
+    nt_layer_norm_desc n;
+    CLEAR(n), n.axes.count = 1, n.axes.axis[0] = -1;
+    nt_tensor *last = nt_apply(with(nt_layer_norm_layer(t, NULL), x), x, NULL);
+    tap_ok(same(last, nt_apply(with(nt_layer_norm_layer(t, &n), x), x, NULL)), "layer norm: .axes are the last one");
+    n.axes.count = 2, n.axes.axis[1] = 1;
+    tap_ok(!same(last, nt_apply(with(nt_layer_norm_layer(t, &n), x), x, NULL)), "layer norm: .axes");
+    nt_resize_desc r;
+    CLEAR(r);
+    nt_shape small = NT_SHAPE(2, 2, 3);
+    tap_ok(same(nt_resize_with(x, small, NULL), nt_resize_with(x, small, &r)) && same(nt_resize_with(x, small, NULL), nt_resize(x, small, NT_NEAREST)), "resize: NULL is nearest");
+    r.method = NT_BILINEAR;
+    nt_tensor *smooth = nt_resize_with(x, small, &r);
+    tap_ok(same(smooth, nt_resize(x, small, NT_BILINEAR)), "resize: .method, smoothed");
+    r.no_antialias = 1;
+    tap_ok(!same(smooth, nt_resize_with(x, small, &r)), "resize: .no_antialias");
+}
+
+static nt_tensor *attended(const nt_global_attention_desc *d) {
+    nt_tensor *x = waves(NT_SHAPE(2, 4, 3), 0.7);
+    nt_layer *l = with(nt_global_self_attention_layer(t, d), x);
+    return l ? nt_apply(l, x, NULL) : NULL;
+}
+
+static void wide_attention(void) {
+    nt_global_attention_desc base, d;
+    CLEAR(base);
+    base.features = 3, base.key = base.value = base.heads = 2, base.b_std = 1;
+    nt_tensor *plain = attended(&base);
+    d = base, d.key_std = d.value_std = d.query_std = d.out_std = 1, d.alpha = d.p = d.position_std = 5, d.position_channels = 7, d.decay = NT_POSITION_INV;
+    tap_ok(same(plain, attended(&d)), "global attention: standard deviations are 1; without positions their numbers do not count");
+    double *stds[4] = { &d.key_std, &d.value_std, &d.query_std, &d.out_std };
+    for (int k = 0; k < 4; k++) {
+        d = base, *stds[k] = 3;
+        tap_ok(!same(plain, attended(&d)), "global attention: standard deviation %d is seen", k);
+        d = base, *stds[k] = NT_ZERO;
+        tap_ok(!same(plain, attended(&d)), "global attention: standard deviation %d may be 0", k);
+    }
+    d = base, d.b_std = 0;
+    nt_global_attention_desc zero = base, off = base;
+    zero.b_std = NT_ZERO, off.bias = NT_BIAS_OFF;
+    tap_ok(!same(plain, attended(&d)) && same(attended(&d), attended(&zero)) && same(attended(&d), attended(&off)), "global attention: .b_std is 0; .bias");
+    d = base, d.sqrt_scaling = 1;
+    tap_ok(!same(plain, attended(&d)), "global attention: .sqrt_scaling");
+    d = base, d.mechanism = NT_ATTEND_ABS;
+    tap_ok(!same(plain, attended(&d)), "global attention: .mechanism");
+    d = base, d.position = NT_POSITION_CONCAT, d.decay = NT_POSITION_EXP;
+    nt_tensor *placed = attended(&d);
+    zero = d, zero.alpha = 1, zero.p = 2, zero.position_std = 1, zero.position_channels = 3;
+    tap_ok(!same(plain, placed) && same(placed, attended(&zero)), "global attention: .position; .alpha 1, .p 2, .position_std 1, as many .position_channels as x has");
+    for (int k = 0; k < 6; k++) {
+        d = zero;
+        if (k == 0) d.alpha = 0.2;
+        if (k == 1) d.p = 1;
+        if (k == 2) d.position_std = 2;
+        if (k == 3) d.position_channels = 4;
+        if (k == 4) d.position_values = 1;
+        if (k == 5) d.decay = NT_POSITION_INV;
+        tap_ok(!same(placed, attended(&d)), "global attention: field %d of positions is seen", k);
+    }
+}
+
 int main(void) {
     t = nt_tape_open(NULL);
     jacobians();
@@ -381,6 +472,8 @@ int main(void) {
     optimizers();
     initializers();
     programs();
+    wide_numbers();
+    wide_attention();
     tap_ok(nt_error(t) == NULL, "no error was left behind (%s)", nt_error(t) ? nt_error(t) : "none");
     nt_tape_close(t);
     return tap_end();
