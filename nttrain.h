@@ -1131,6 +1131,10 @@ NT_API nt_status nt_kernel_plan(const nt_layer *net, int64_t n1, int64_t n2, con
 // Of n1 images at x1 against n2 at x2 (row-major, channels last). x2 NULL: x1 against itself, half the work. Memory comes from the tape
 // and is given back. NT_ERROR_BUDGET names the bytes that would do.
 NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_kernel_desc *desc);
+// What an activation f does in an infinitely wide network: for (u, v) normal with mean 0, variances q11, q22 and covariance q12,
+// k = E f(u) f(v) and kdot = E f'(u) f'(v) = dk/dq12, in double. NaN for a NULL layer and after an error (a layer without a rule).
+typedef struct nt_dual { double k, kdot; } nt_dual;
+NT_API nt_dual nt_layer_dual(const nt_layer *activation, double q11, double q22, double q12);
 
 // >>empirical kernels
 // ---------------------------------------------------------------------------------------------------------------------
@@ -3062,6 +3066,7 @@ enum {
     NTI_DUAL_COUNT
 };
 #define NTI_DUAL_TERMS 40 // of an expansion
+#define NTI_DUAL_LANES 16 // arrays are multiples of this long
 
 typedef struct nti_dual {
     int kind; // 0: none
@@ -3072,7 +3077,7 @@ typedef struct nti_dual {
     void *user;
 } nti_dual;
 
-typedef struct nti_dual_table { // arrays of the pass's floating type; n is a multiple of NTI_SUM_LANES
+typedef struct nti_dual_table { // arrays of the pass's floating type; n is a multiple of NTI_DUAL_LANES
     void (*prepare)(const nti_dual *d, const void *q, void *side, int64_t n); // side[s * n + j] from the variance q[j]
     // In place: k = E f(u) f(v), t = t E f'(u) f'(v), or t NULL; side s of element j at side[s * pitch + j].
     void (*pair)(const nti_dual *d, void *k, void *t, const void *side1, const void *side2, int64_t pitch, int64_t n);
@@ -6307,20 +6312,23 @@ static const float NTI_K(nti_dual_arc)[] = {
 #define NTI_DUAL_POLY(x, name) NTI_K(nti_poly)(x, NTI_K(name), (int)(sizeof NTI_K(name) / sizeof(NTI_T)))
 #define NTI_LEAST NTI_K(nti_least)
 #define NTI_MOST NTI_K(nti_most)
+#define NTI_C(x) ((NTI_T)(x))
+#define NTI_ABS NTI_K(nti_abs)
 #define NTI_COPYSIGN NTI_K(nti_copysign)
 #define NTI_SQRT NTI_K(nti_sqrt)
+#define NTI_EXP NTI_K(nti_exp)
 #define NTI_DUAL_MAX NTI_SPLAT(sizeof(NTI_T) == 8 ? (NTI_T)1.7976931348623157e308 : (NTI_T)3.4028234664e38)
 #define NTI_DUAL_MIN NTI_SPLAT(sizeof(NTI_T) == 8 ? (NTI_T)2.2250738585072014e-308 : (NTI_T)1.17549435e-38)
 
 typedef struct NTI_K(nti_dual_numbers) { // of one rule
     NTI_T g;                 // of the root 1 / sqrt(1 + g q)
-    NTI_T x[6];
+    NTI_T x[4];
     int degree;
 } NTI_K(nti_dual_numbers);
 #define NTI_DUAL_NUMBERS NTI_K(nti_dual_numbers)
 
 typedef struct NTI_K(nti_dual_point) { // of one pair
-    NTI_V k, r, near;
+    NTI_V k, r, near, c;
     NTI_V s1, s2, h1, h2, w1, w2;
 } NTI_K(nti_dual_point);
 #define NTI_DUAL_POINT NTI_K(nti_dual_point)
@@ -6339,47 +6347,165 @@ static NTI_INLINE NTI_V NTI_K(nti_dual_width)(NTI_V q, NTI_T g) { // infinite wh
     return NTI_SPLAT(1) / NTI_SQRT(x);
 }
 
-// E f(u) f(v), and *dot = E f'(u) f'(v)
-static NTI_INLINE NTI_V NTI_K(nti_dual_relu)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V *dot) {
-    NTI_V part = NTI_SQRT(p->near) * m->x[0], one = NTI_SPLAT(1);
-    NTI_V base = NTI_CHOOSE(NTI_LT(p->k, NTI_SPLAT(0)), NTI_SPLAT(m->x[2]), NTI_SPLAT(m->x[1]));
+// ---- the rules: E f(u) f(v), and *dot = E f'(u) f'(v) ----------------------------------------------------------------
+// Values may overflow to infinity where the truth does; derivatives stay finite, since they meet tangent kernels of 0.
+static NTI_INLINE NTI_V NTI_K(nti_dual_finite)(NTI_V x) { return NTI_K(nti_clamp)(x, -NTI_DUAL_MAX, NTI_DUAL_MAX); }
+
+// far where k is negative, else near: by its sign bit, as copysign sees it
+static NTI_INLINE NTI_V NTI_K(nti_dual_by_sign)(NTI_V k, NTI_V near, NTI_V far) {
+    return NTI_CHOOSE(NTI_LT(NTI_INT(k), NTI_SPLATI(0)), far, near);
+}
+// With the angle t of the correlation: base_near - f t, or base_far + f (pi - t); the value is f sin(t) + dot cos(t).
+static NTI_INLINE NTI_V NTI_K(nti_dual_arc_cosine)(const NTI_DUAL_POINT *p, NTI_T f, NTI_T base_near, NTI_T base_far, NTI_V *dot) {
+    NTI_V part = NTI_SQRT(p->near) * f, base = NTI_K(nti_dual_by_sign)(p->k, NTI_SPLAT(base_near), NTI_SPLAT(base_far));
     *dot = base - NTI_COPYSIGN(part * NTI_DUAL_POLY(p->near, nti_dual_acos), p->k);
     NTI_V arc = part * p->near * NTI_DUAL_POLY(p->near, nti_dual_arc);
-    return p->r * NTI_FMA(NTI_COPYSIGN(one - p->near, p->k), base, arc);
+    return NTI_FMA(NTI_COPYSIGN(NTI_SPLAT(1) - p->near, p->k), base, arc);
+}
+static NTI_INLINE NTI_V NTI_K(nti_dual_relu)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V *dot) {
+    return p->r * NTI_K(nti_dual_arc_cosine)(p, m->x[0], m->x[1], m->x[2], dot);
 }
 
-// The root of (1 + g q11) (1 + g q22) - (g q12)^2 over that of the first product, from positive terms alone; and g q12 over the same.
+// The roots of (1 + g q11) (1 + g q22), inverted (w1 w2), and of that minus (g q12)^2, over the first: the cosine of an angle, here
+// from positive terms alone; its sine is g q12 w1 w2.
 static NTI_INLINE NTI_V NTI_K(nti_dual_cosine)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V *sine) {
-    NTI_V g = NTI_SPLAT(m->g), a = p->s1 * p->w1, b = p->s2 * p->w2, a2 = a * a * g, b2 = b * b * g, two = NTI_SPLAT(2);
-    *sine = (p->k * p->w1) * (p->w2 * g);
-    NTI_V c2 = NTI_FMA(a2 * b2, p->near * (two - p->near), NTI_FMA(a2, p->w2 * p->w2, p->w1 * p->w1));
-    return NTI_SQRT(c2);
+    NTI_V a = p->s1 * p->w1, b = p->s2 * p->w2, a2 = a * a * m->g, b2 = b * b * m->g;
+    *sine = (p->k * p->w1) * (p->w2 * m->g);
+    return NTI_SQRT(NTI_FMA(a2 * b2, p->near * (NTI_C(2) - p->near), NTI_FMA(a2, p->w2 * p->w2, p->w1 * p->w1)));
 }
+static NTI_INLINE NTI_V NTI_K(nti_dual_turn)(NTI_V sine, NTI_V cosine) { return NTI_COPYSIGN(NTI_K(nti_angle)(NTI_ABS(sine), cosine), sine); }
+
 static NTI_INLINE NTI_V NTI_K(nti_dual_erf)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V *dot) {
     NTI_V sine, cosine = NTI_K(nti_dual_cosine)(m, p, &sine);
     *dot = (p->w1 * p->w2) / cosine * m->x[1];
-    return NTI_FMA(NTI_COPYSIGN(NTI_K(nti_angle)(NTI_K(nti_abs)(sine), cosine), sine), NTI_SPLAT(m->x[0]), NTI_SPLAT(m->x[2]));
+    return NTI_FMA(NTI_K(nti_dual_turn)(sine, cosine), NTI_SPLAT(m->x[0]), NTI_SPLAT(m->x[2]));
+}
+
+static NTI_INLINE NTI_V NTI_K(nti_dual_gelu)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V *dot) {
+    const NTI_T inverse = NTI_C(0.15915494309189533577); // 1 / (2 pi)
+    NTI_V sine, cosine = NTI_K(nti_dual_cosine)(m, p, &sine), turn = NTI_K(nti_dual_turn)(sine, cosine), quarter = NTI_SPLAT(0.25);
+    NTI_V w = p->w1 * p->w2, u = w / cosine, a = p->s1 * p->w1, b = p->s2 * p->w2;
+    NTI_V share = NTI_FMA(turn, NTI_SPLAT(inverse), quarter);
+    NTI_V rest = NTI_FMA(u, u, NTI_FMA(w, w, NTI_FMA(a * a, p->w2 * p->w2, p->w1 * p->w1)));
+    *dot = NTI_FMA(sine / cosine * inverse, rest, share);
+    return NTI_FMA(p->k, share, NTI_FMA(sine * sine, u, p->r * (a * b) * cosine) * inverse);
+}
+
+// (q11 + q22) / 2 - |q12|: half the variance of u - v, or of u + v
+static NTI_INLINE NTI_V NTI_K(nti_dual_apart)(const NTI_DUAL_POINT *p) {
+    NTI_V d = (p->s1 - p->s2) + (p->s1 * p->h1 - p->s2 * p->h2);
+    return NTI_FMA(p->r, p->near, d * d * NTI_C(0.5));
+}
+// One exponential falls with E (u - v)^2, the other with E (u + v)^2; they come as e1 - e2 cos(2 c) and e1 + e2 cos(2 c).
+static NTI_INLINE NTI_V NTI_K(nti_dual_sin)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V *dot) {
+    const NTI_T plus = m->x[3] > 0 ? m->x[3] : 0, minus = m->x[3] < 0 ? -m->x[3] : 0;
+    NTI_V apart = NTI_K(nti_dual_apart)(p) * -m->x[2], twice = NTI_ABS(p->k) * (NTI_C(-2) * m->x[2]);
+    NTI_V large = NTI_EXP(apart), small = NTI_EXP(apart + twice), between = NTI_COPYSIGN(large * NTI_K(nti_expm1)(twice), p->k);
+    NTI_V e1 = NTI_K(nti_dual_by_sign)(p->k, large, small), e2 = NTI_K(nti_dual_by_sign)(p->k, small, large);
+    *dot = NTI_FMA(between, NTI_SPLAT(minus), NTI_FMA(e1, NTI_SPLAT(1 - minus), e2 * plus)) * m->x[1];
+    return NTI_FMA(between, NTI_SPLAT(plus), NTI_FMA(e1, NTI_SPLAT(1 - plus), e2 * minus)) * m->x[0];
+}
+static NTI_INLINE NTI_V NTI_K(nti_dual_exp)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V *dot) {
+    NTI_V sum = NTI_FMA(NTI_MOST(p->k, NTI_SPLAT(0)), NTI_SPLAT(2), NTI_K(nti_dual_apart)(p));
+    NTI_V e = NTI_LEAST(NTI_EXP(sum * m->x[2]), NTI_DUAL_MAX);
+    *dot = NTI_K(nti_dual_finite)(e * m->x[1]);
+    return e * m->x[0];
+}
+
+// u is the inverse of the root of (1 - 2b q11) (1 - 2b q22) - (2b q12)^2; for b > 0 there may be none.
+static NTI_INLINE NTI_V NTI_K(nti_dual_gaussian)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V *dot) {
+    NTI_V sine, u, w = p->w1 * p->w2;
+    if (m->g >= 0)
+        u = w / NTI_K(nti_dual_cosine)(m, p, &sine);
+    else {
+        NTI_V product = NTI_C(1) / w, y = NTI_ABS(p->k) * -m->g, square = (product - y) * (product + y);
+        u = NTI_CHOOSE(NTI_LT(y, product), NTI_C(1) / NTI_SQRT(square), NTI_SPLAT(INFINITY));
+    }
+    NTI_V finite = NTI_LEAST(u, NTI_DUAL_MAX);
+    *dot = NTI_K(nti_dual_finite)(p->k * NTI_ABS(NTI_SPLAT(m->g)) * finite * m->x[1] * finite * finite);
+    return u * m->x[0];
+}
+
+static NTI_INLINE NTI_V NTI_K(nti_dual_gabor)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V *dot) {
+    NTI_V sine, cosine = NTI_K(nti_dual_cosine)(m, p, &sine), w = p->w1 * p->w2, u = w / cosine, i = NTI_C(1) / cosine;
+    NTI_V a = p->s1 * p->w1, b = p->s2 * p->w2, difference = (p->s1 - p->s2) * w;
+    NTI_V apart = (a * a) * (b * b) * (p->near * (NTI_C(2) - p->near)) * NTI_C(4); // 4 (q11 q22 - q12^2) w^2
+    NTI_V top = NTI_FMA(difference, difference, NTI_FMA(a * b * NTI_C(2) * p->near, w, apart));
+    NTI_V large = NTI_EXP(top * i * i * NTI_C(-0.5)), k = NTI_ABS(p->k) * w;
+    NTI_V less = NTI_K(nti_expm1)(k * u * i * NTI_C(-2));
+    NTI_V even = NTI_FMA(k * k, NTI_SPLAT(8), cosine * cosine), ui = u * i;
+    NTI_V odd = NTI_FMA(w * w, NTI_SPLAT(2), NTI_FMA(NTI_FMA(a * a, p->w2 * p->w2, (b * b) * (p->w1 * p->w1)), NTI_SPLAT(3), apart));
+    *dot = large * (ui * ui) * (even * u * (NTI_C(1) + less * NTI_C(0.5)) - k * odd * i * less * NTI_C(2));
+    return NTI_COPYSIGN(large * less * u * NTI_C(0.5), p->k);
+}
+
+static NTI_INLINE NTI_V NTI_K(nti_dual_sign)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V *dot) {
+    (void)m;
+    *dot = NTI_SPLAT(0);
+    return NTI_K(nti_dual_turn)(p->c, NTI_SQRT(p->near * (NTI_C(2) - p->near))) * NTI_C(0.63661977236758134308);
+}
+
+// E u^n v^n and E u^(n-1) v^(n+1) over (2n - 1)!!, step by step from n = 1 (Stein's identity), times the product of r (2n - 1). `first`
+// is the value at n = 0, whose steps also hold for half of the plane.
+static NTI_INLINE NTI_V NTI_K(nti_dual_powers)(int degree, NTI_V c, NTI_V r, NTI_V first, NTI_V even, NTI_V odd, NTI_V *dot) {
+    NTI_V scale = NTI_SPLAT(1), before = first;
+    *dot = NTI_SPLAT(0);
+    if (!degree) return first;
+    for (int n = 1;; n++) {
+        NTI_V next = NTI_LEAST(scale * (r * (NTI_T)(2 * n - 1)), NTI_DUAL_MAX);
+        if (n == degree) {
+            *dot = NTI_K(nti_dual_finite)(before * scale * ((NTI_T)n * (NTI_T)n));
+            return even * next;
+        }
+        NTI_T a = (NTI_T)(n + 1) / (NTI_T)(2 * n + 1), b = (NTI_T)n / (NTI_T)(2 * n + 1);
+        NTI_V both = NTI_FMA(c * a, even, odd * b);
+        odd = NTI_FMA(c * b, odd, even * a);
+        before = even, even = both, scale = next;
+    }
+}
+static NTI_INLINE NTI_V NTI_K(nti_dual_monomial)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V *dot) {
+    NTI_V one = NTI_SPLAT(1);
+    return NTI_K(nti_dual_powers)(m->degree, p->c, p->r, one, p->c, one, dot);
+}
+static NTI_INLINE NTI_V NTI_K(nti_dual_rectified)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V *dot) {
+    const NTI_T inverse = NTI_C(0.15915494309189533577), zero = 0;
+    NTI_V first, even = NTI_K(nti_dual_arc_cosine)(p, inverse, NTI_C(0.5), zero, &first);
+    NTI_V odd = NTI_FMA(p->c * inverse, NTI_SQRT(p->near * (NTI_C(2) - p->near)), first);
+    NTI_V k = NTI_K(nti_dual_powers)(m->degree, p->c, p->r, first, even, odd, dot);
+    *dot = NTI_MOST(*dot, NTI_SPLAT(0)); // near -1 what is left is rounding
+    return NTI_MOST(k, NTI_SPLAT(0));
+}
+
+static NTI_INLINE NTI_V NTI_K(nti_dual_hermite)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V *dot) {
+    *dot = NTI_SPLAT(0);
+    if (m->degree) *dot = NTI_K(nti_dual_finite)(NTI_K(nti_int_pow)(p->k, m->degree - 1) * (NTI_T)m->degree);
+    return NTI_K(nti_int_pow)(p->k, m->degree);
+}
+
+static NTI_INLINE NTI_V NTI_K(nti_dual_normalized)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V *dot) {
+    NTI_V e = NTI_LEAST(NTI_EXP((p->c + m->x[1]) * m->x[0]), NTI_DUAL_MAX);
+    *dot = NTI_K(nti_dual_finite)(e * m->x[0]);
+    return p->r * e;
 }
 
 static NTI_DUAL_NUMBERS NTI_K(nti_dual_begin)(const nti_dual *d) {
+    const double pi = 3.14159265358979323846, a2 = d->a * d->a, b2 = d->b * d->b;
+    double g = 0, x[4] = { a2, a2 * b2, 0, 0 };
     NTI_DUAL_NUMBERS m;
-    const double pi = 3.14159265358979323846;
-    memset(&m, 0, sizeof m);
-    m.degree = d->degree;
     switch (d->kind) {
-        case NTI_DUAL_ABRELU:
-            m.x[0] = (NTI_T)((d->a - d->b) * (d->a - d->b) / (2 * pi));
-            m.x[1] = (NTI_T)((d->a * d->a + d->b * d->b) / 2);
-            m.x[2] = (NTI_T)(d->a * d->b);
-            break;
-        case NTI_DUAL_ERF:
-            m.g = (NTI_T)(2 * d->b * d->b);
-            m.x[0] = (NTI_T)(d->a * d->a * 2 / pi);
-            m.x[1] = (NTI_T)(d->a * d->a * d->b * d->b * 4 / pi);
-            m.x[2] = (NTI_T)(d->c * d->c);
-            break;
-        default: break;
+    case NTI_DUAL_ABRELU: x[0] = (d->a - d->b) * (d->a - d->b) / (2 * pi), x[1] = (a2 + b2) / 2, x[2] = d->a * d->b; break;
+    case NTI_DUAL_ERF: g = 2 * b2, x[0] = a2 * 2 / pi, x[1] = a2 * b2 * 4 / pi, x[2] = d->c * d->c; break;
+    case NTI_DUAL_GELU: g = 1; break;
+    case NTI_DUAL_SIN: x[0] = a2 / 2, x[1] = a2 * b2 / 2, x[2] = b2, x[3] = cos(2 * d->c); break;
+    case NTI_DUAL_RBF: x[0] = 1, x[1] = x[2] = 2 * d->a; break;
+    case NTI_DUAL_EXP: x[2] = b2; break;
+    case NTI_DUAL_GAUSSIAN: g = -2 * d->b, x[1] = a2 * (g < 0 ? -g : g); break;
+    case NTI_DUAL_GABOR: g = 2; break;
+    case NTI_DUAL_EXP_NORMALIZED: x[0] = d->a, x[1] = d->b; break;
+    default: break;
     }
+    m.g = (NTI_T)g, m.degree = d->degree;
+    for (int k = 0; k < 4; k++) m.x[k] = (NTI_T)x[k];
     return m;
 }
 
@@ -6393,8 +6519,9 @@ static NTI_INLINE NTI_DUAL_POINT NTI_K(nti_dual_at)(const NTI_T *k, const NTI_T 
     p.r = p.s1 * p.s2;
     NTI_V lost = NTI_FMA(p.r, p.h1 + p.h2, NTI_K(nti_product_error)(p.s1, p.s2, p.r));
     NTI_V inverse = NTI_LOAD(side1 + 2 * pitch + j) * NTI_LOAD(side2 + 2 * pitch + j);
-    p.near = NTI_MOST(((p.r - NTI_K(nti_abs)(p.k)) + lost) * inverse, NTI_SPLAT(0));
+    p.near = NTI_MOST(((p.r - NTI_ABS(p.k)) + lost) * inverse, NTI_SPLAT(0));
     p.near = NTI_CHOOSE(NTI_EQ(p.r, NTI_SPLAT(0)), NTI_SPLAT(1), p.near);
+    p.c = NTI_K(nti_clamp)(p.k * inverse, NTI_SPLAT(-1), NTI_SPLAT(1));
     return p;
 }
 static NTI_INLINE NTI_DUAL_POINT NTI_K(nti_dual_alone)(NTI_V q, NTI_T g) {
@@ -6406,10 +6533,10 @@ static NTI_INLINE NTI_DUAL_POINT NTI_K(nti_dual_alone)(NTI_V q, NTI_T g) {
     NTI_VI none = NTI_EQ(p.s1, NTI_SPLAT(0));
     p.k = p.r = NTI_CHOOSE(none, NTI_SPLAT(0), q);
     p.near = NTI_CHOOSE(none, NTI_SPLAT(1), NTI_SPLAT(0));
+    p.c = NTI_SPLAT(1) - p.near;
     return p;
 }
 
-// A derivative that overflows stays finite, since it meets tangent kernels of 0.
 #define NTI_DUAL_RULES(name, wide)                                                                                                         \
     static void NTI_K(nti_pair_##name)(const nti_dual *d, NTI_T *k, NTI_T *t, const NTI_T *side1, const NTI_T *side2, int64_t pitch,       \
                                        int64_t n) {                                                                                        \
@@ -6438,6 +6565,16 @@ static NTI_INLINE NTI_DUAL_POINT NTI_K(nti_dual_alone)(NTI_V q, NTI_T g) {
     }
 NTI_DUAL_RULES(relu, 0)
 NTI_DUAL_RULES(erf, 1)
+NTI_DUAL_RULES(gelu, 1)
+NTI_DUAL_RULES(sin, 0)
+NTI_DUAL_RULES(exp, 0)
+NTI_DUAL_RULES(gaussian, 1)
+NTI_DUAL_RULES(gabor, 1)
+NTI_DUAL_RULES(sign, 0)
+NTI_DUAL_RULES(monomial, 0)
+NTI_DUAL_RULES(rectified, 0)
+NTI_DUAL_RULES(hermite, 0)
+NTI_DUAL_RULES(normalized, 0)
 
 // Expansions f(s z) = sum of a_n(q) h_n(z) in normalised Hermite polynomials: k = sum of a_n a'_n c^n. Kept are a_0 and b_n = a_n / s,
 // so that k = a_0 a'_0 + q12 (b_1 b'_1 + b_2 b'_2 c + ..) and the derivative is the sum of n b_n b'_n c^(n-1), at s = 0 too.
@@ -6512,22 +6649,10 @@ static const struct {
     NTI_K(nti_pair_rule) pair;
     NTI_K(nti_self_rule) self;
 } NTI_K(nti_dual_rules)[NTI_DUAL_COUNT] = { // by kind
-    { NULL, NULL },
-    NTI_DUAL_BOTH(relu),   // ABRELU
-    NTI_DUAL_BOTH(erf),
-    { NULL, NULL },
-    { NULL, NULL },
-    { NULL, NULL },
-    { NULL, NULL },
-    { NULL, NULL },
-    { NULL, NULL },
-    { NULL, NULL },
-    { NULL, NULL },
-    { NULL, NULL },
-    NTI_DUAL_BOTH(series), // POLYNOMIAL
-    { NULL, NULL },
-    { NULL, NULL },
-    NTI_DUAL_BOTH(series), // FUNCTION
+    { NULL, NULL },        NTI_DUAL_BOTH(relu),    NTI_DUAL_BOTH(erf),        NTI_DUAL_BOTH(gelu),
+    NTI_DUAL_BOTH(sin),    NTI_DUAL_BOTH(sin),     NTI_DUAL_BOTH(exp),        NTI_DUAL_BOTH(gaussian),
+    NTI_DUAL_BOTH(gabor),  NTI_DUAL_BOTH(sign),    NTI_DUAL_BOTH(monomial),   NTI_DUAL_BOTH(rectified),
+    NTI_DUAL_BOTH(series), NTI_DUAL_BOTH(hermite), NTI_DUAL_BOTH(normalized), NTI_DUAL_BOTH(series),
 };
 static void NTI_K(nti_dual_prepare)(const nti_dual *d, const void *q, void *side, int64_t n) {
     const NTI_T *x = (const NTI_T *)q;
@@ -6555,8 +6680,11 @@ static const nti_dual_table NTI_K(nti_dual_table) = { NTI_K(nti_dual_prepare), N
 #undef NTI_DUAL_POLY
 #undef NTI_LEAST
 #undef NTI_MOST
+#undef NTI_C
+#undef NTI_ABS
 #undef NTI_COPYSIGN
 #undef NTI_SQRT
+#undef NTI_EXP
 #undef NTI_DUAL_MAX
 #undef NTI_DUAL_MIN
 #undef NTI_DUAL_NUMBERS
@@ -23462,6 +23590,38 @@ NT_API nt_params nt_layer_state(const nt_layer *net) {
     if (!net || net->tape->sticky) return nti_list(NULL, 0);
     if (!net->initialised) nti_sticky(net->tape, NT_ERROR_STATE, "nt_layer_state: the layer has none yet; nt_init(net, key, x) makes it");
     return net->initialised ? nti_list(net->list + net->params, net->states) : nti_list(NULL, 0);
+}
+
+// Whole lanes of the same numbers through the kernels of the base, so that the value is the same on every machine of the kind.
+NT_API nt_dual nt_layer_dual(const nt_layer *l, double q11, double q22, double q12) {
+    nt_dual r;
+    r.k = r.kdot = (double)NAN;
+    if (!l) return r;
+    const nti_dual *d = &l->dual;
+    if (d->kind == NTI_DUAL_NONE) {
+        nti_fail(l->tape, NT_ERROR_ARGUMENT, "nt_layer_dual: the layer %s is no activation with a rule for infinite width",
+                 l->name ? l->name : l->label ? l->label : "(several)");
+        return r;
+    }
+    if (!(q11 >= 0 && q22 >= 0 && q11 - q11 == 0 && q22 - q22 == 0 && fabs(q12) <= sqrt(q11) * sqrt(q22) * (1 + 1e-6))) {
+        nti_fail(l->tape, NT_ERROR_ARGUMENT, "nt_layer_dual: %g and %g with %g are no variances and their covariance", q11, q22, q12);
+        return r;
+    }
+    const nti_dual_table *table = nti_isas[0].dual[1];
+    int64_t n = NTI_DUAL_LANES, sides = nti_dual_sides(d) * n;
+    size_t low = l->tape->low.used;
+    double *side = (double *)nti_temporary(l->tape, (size_t)(2 * sides + 4 * n), sizeof *side);
+    if (!side) {
+        nti_out_of_memory(l->tape, "nt_layer_dual");
+        return r;
+    }
+    double *k = side + 2 * sides, *t = k + n, *q1 = t + n, *q2 = q1 + n;
+    for (int64_t j = 0; j < n; j++) k[j] = q12, t[j] = 1, q1[j] = q11, q2[j] = q22;
+    table->prepare(d, q1, side, n), table->prepare(d, q2, side + sides, n);
+    table->pair(d, k, t, side, side + sides, n, n);
+    r.k = k[0], r.kdot = t[0];
+    nti_end_rewind(l->tape, &l->tape->low, low);
+    return r;
 }
 
 static void nti_layer_rewound(void *layer, uint64_t serial) { // parameters newer than the mark are gone

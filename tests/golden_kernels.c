@@ -317,11 +317,42 @@ static void run_kernel(run *r) {
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
+// Activations; each row of pairs of positions is judged alone. Expansions are held against the exact expectation.
+// ---------------------------------------------------------------------------------------------------------------------
+static void put(gd_tensor *t, int64_t i, double x) {
+    if (t->dtype == NT_F64) ((double *)t->data)[i] = x;
+    else ((float *)t->data)[i] = (float)x;
+}
+
+static void run_dual(run *r) {
+    gd_tensor q11 = need(r, "q11"), q22 = need(r, "q22"), q12 = need(r, "q12"), got[2] = { room(r, "k"), room(r, "kdot") };
+    static const char *const names[] = { "k", "kdot" };
+    const gd_node *spec = r->c->spec;
+    if (spec->arg_count != 1 || !spec->args[0]->is_list) gd_fail(r->c, "(dual ACTIVATION)");
+    nt_layer *l = gd_stopped(r->c) ? NULL : wide_layer(&r->nets, spec->args[0]);
+    if (!l) return;
+    want_shape(r, "q22", &q22, 2, q11.shape.size[0], q11.shape.size[1], 0), want_shape(r, "q12", &q12, 2, q11.shape.size[0], q11.shape.size[1], 0);
+    if (gd_stopped(r->c)) return;
+    for (int64_t i = 0; i < q11.size; i++) {
+        nt_dual d = nt_layer_dual(l, gd_value(&q11, i), gd_value(&q22, i), gd_value(&q12, i));
+        put(&got[0], i, d.k), put(&got[1], i, d.kdot);
+    }
+    for (int k = 0; k < 2; k++) {
+        gd_tensor want = gd_need(r->c, names[k]);
+        for (int64_t row = 0; !gd_stopped(r->c) && row < want.shape.size[0]; row++) {
+            gd_tensor a = block(r, &got[k], row, 1, 0, want.shape.size[1]), b = block(r, &want, row, 1, 0, want.shape.size[1]);
+            gd_rule rule = tolerance(r);
+            gd_compare(r->c, names[k], &a, &b, &rule);
+        }
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
 // Cases
 // ---------------------------------------------------------------------------------------------------------------------
 typedef struct kind_row { const char *word; void (*run)(run *r); } kind_row;
 static const kind_row kinds[] = {
-    { "kernel", run_kernel }, { "dual", run_later }, { "gd_mse", run_mse }, { "gd_momentum", run_momentum }, { "gd_xent", run_flow }, { "gd_logistic", run_flow },
+    { "kernel", run_kernel }, { "dual", run_dual }, { "gd_mse", run_mse }, { "gd_momentum", run_momentum }, { "gd_xent", run_flow }, { "gd_logistic", run_flow },
     { "gp_inference", run_inference }, { "gd_mse_ensemble", run_later }, { "max_learning_rate", run_max_learning_rate }, { "empirical", run_later },
     { "ntk_vp", run_later }, { "linearize", run_expansion }, { "taylor", run_expansion },
 };
