@@ -65,6 +65,8 @@
 //     NTTRAIN_DEBUG            rewound memory is not used again, and the use of a rewound tensor is an error
 //     NTTRAIN_ISA_BASELINE     only the instruction set that the compiler was told to use (smaller)
 //     NTTRAIN_ISA_PORTABLE     plain C without vectors
+//     NTTRAIN_LAPACK           predictions factor kernels with the host's LAPACK (dpotrf, dsyevd): then the bits are its own. Symbols and
+//                              integers otherwise than dpotrf_ and int: NTTRAIN_LAPACK_NAME(name), NTTRAIN_LAPACK_INT
 //     NTTRAIN_FILE             how this file includes itself, where it has another name (default: "nttrain.h")
 // ---------------------------------------------------------------------------------------------------------------------
 #include <stddef.h>
@@ -1187,14 +1189,14 @@ NT_API nt_tensor *nt_ntk_vp(nt_tensor *f1, nt_tensor *f2, nt_params params, nt_t
 // the message names the pivot, and the ridge that does (it has been tried).
 // ---------------------------------------------------------------------------------------------------------------------
 // Where a matrix is computed as it is needed, and never exists whole: writes rows first .. first + count - 1. 0: stop, and the call
-// is NT_CANCELLED. Called on the calling thread.
+// is NT_CANCELLED. Called on the calling thread; what it records on the tape ends with it.
 typedef struct nt_rows { int (*rows)(void *user, int64_t first, int64_t count, void *out); void *user; } nt_rows;
 
 // A symmetric kernel with its ridge, factored once for any number of right-hand sides and times.
 typedef enum nt_solver {
     NT_SOLVER_AUTO,         // Cholesky, or conjugate gradients if n * n doubles are more than .budget
     NT_CHOLESKY,            // time INFINITY only
-    NT_EIGEN,               // eigenvalues and vectors: any time, 15 times the work
+    NT_EIGEN,               // eigenvalues and vectors: any time, 20 times the work
     NT_CONJUGATE_GRADIENTS  // time INFINITY only; reads the kernel in every iteration and holds none of it
 } nt_solver;
 typedef struct nt_factor_desc {
@@ -1835,7 +1837,6 @@ static nti_object *nti_object_of(const void *p) {
 }
 static void *nti_object_body(nti_object *o) { return (char *)o + nti_round_up(sizeof(nti_object), 16); }
 
-#if !defined(NTTRAIN_NO_FILES)
 // Gives back an object that nothing refers to any more; its bytes return when everything newer has gone too.
 static void nti_high_release(nt_tape *t, void *p) {
     nti_object_of(p)->kind = NTI_RELEASED;
@@ -1846,6 +1847,7 @@ static void nti_high_release(nt_tape *t, void *p) {
     }
 }
 
+#if !defined(NTTRAIN_NO_FILES)
 static void *nti_file_alloc(nt_tape *t, size_t bytes) { return nti_high(t, NTI_PLAIN, NTI_FOR_OBJECT, bytes); }
 static void nti_file_free(nt_tape *t, void *p, size_t bytes) { (void)bytes, nti_high_release(t, p); }
 #endif
@@ -25895,27 +25897,1449 @@ NT_API nt_tensor *nt_empirical_ntk(nt_tensor *f1, nt_tensor *f2, nt_params param
 // >>predictions
 // ---------------------------------------------------------------------------------------------------------------------
 // Closed forms from kernel matrices of the host: factors, what is solved with them, and an integrator for losses without a closed form.
+// Everything is computed in f64 by the kernels of >>linear algebra, in tiles that the sizes fix, over the host's threads. A call takes its
+// memory from the low end through an nti_work; after its first failure all that follows does nothing.
 // ---------------------------------------------------------------------------------------------------------------------
-struct nt_factor { nt_tape *tape; };
-static nt_status nti_not_yet(nt_tape *t, const char *name) { return nti_fail(t, NT_ERROR_STATE, "%s: not yet implemented", name); }
-NT_API nt_factor *nt_factor_make(nt_tape *t, const nt_factor_desc *desc) { (void)desc, nti_not_yet(t, "nt_factor_make"); return NULL; }
-NT_API void nt_factor_free(nt_factor *factor) { (void)factor; }
-NT_API nt_factor_info nt_factor_info_of(const nt_factor *factor) {
+typedef struct nti_work {
+    nt_tape *tape;
+    const char *name; // of the call, for messages
+    size_t low;       // where the low end was
+    nt_status status;
+} nti_work;
+
+static nti_work nti_work_begin(nt_tape *t, const char *name) {
+    nti_work w;
+    w.tape = t, w.name = name, w.low = t->low.used, w.status = NT_OK;
+    return w;
+}
+
+// Memory of a call is nobody else's, so debug builds use it again too.
+static void nti_work_release(nti_work *w, size_t low) { nti_end_rewind(w->tape, &w->tape->low, low); }
+
+static nt_status nti_work_end(nti_work *w) {
+    nti_work_release(w, w->low);
+    return w->status;
+}
+
+static void nti_work_fail(nti_work *w, nt_status status, const char *format, ...) {
+    va_list args;
+    if (w->status != NT_OK) return;
+    w->status = w->tape->latest = status;
+    if (w->tape->status != NT_OK) return;
+    va_start(args, format);
+    nti_report_error(w->tape, status, format, args);
+    va_end(args);
+}
+
+static double *nti_take(nti_work *w, int64_t rows, int64_t columns) {
+    if (w->status != NT_OK) return NULL;
+    int fits = !columns || (uint64_t)rows <= SIZE_MAX / 64 / (uint64_t)columns;
+    size_t bytes = fits ? ((size_t)(rows * columns) + (rows * columns == 0)) * sizeof(double) : SIZE_MAX;
+    double *p = (double *)nti_end_allocate(w->tape, 0, bytes, NTI_ALIGN);
+    if (!p) w->status = nti_out_of_memory(w->tape, w->name);
+    return p;
+}
+
+// Scratch for every worker, `bytes` each.
+static char *nti_take_rooms(nti_work *w, int64_t elements, size_t *bytes) {
+    int64_t workers = nti_max(1, w->tape->desc.parallel.max_workers), line = nti_multiple(elements, (int64_t)(NTI_ALIGN / sizeof(double)));
+    *bytes = (size_t)line * sizeof(double);
+    return (char *)nti_take(w, workers, line);
+}
+
+static void nti_each(const nti_work *w, int64_t n, void (*fn)(void *arg, int64_t index, int worker), void *arg) {
+    const nt_parallel *parallel = &w->tape->desc.parallel;
+    if (n > 1 && parallel->max_workers > 1)
+        parallel->for_each(parallel->user, n, fn, arg);
+    else
+        for (int64_t k = 0; k < n; k++) fn(arg, k, 0);
+}
+
+static nti_matrix nti_by_rows(const double *p, int64_t length) { // rows of so many elements
+    nti_matrix m;
+    m.p = (void *)(uintptr_t)p, m.rs = length, m.cs = 1;
+    return m;
+}
+
+static double nti_number_map(const nti_work *w, nti_map map, double x) {
+    const void *in = &x;
+    double y;
+    w->tape->isa->math[1]->map[map](&y, &in, 1, NULL);
+    return y;
+}
+
+// Products and triangular solves ------------------------------------------------------------------------------------------------
+
+typedef struct nti_tiled {
+    const struct nti_isa *isa;
+    nti_matrix c, a, b;
+    int64_t m, n, k, rows; // rows: tiles of them
+    int add, lower;
+    char *room;
+    size_t bytes;
+} nti_tiled;
+
+static void nti_product_tile(void *arg, int64_t index, int worker) {
+    const nti_tiled *p = (const nti_tiled *)arg;
+    int64_t row = index % p->rows * NTI_BLOCK, column = index / p->rows * NTI_CHUNK;
+    nti_matrix c = nti_matrix_part(p->c, NT_F64, row, column);
+    nti_gemm g;
+    memset(&g, 0, sizeof g);
+    g.m = nti_min(NTI_BLOCK, p->m - row), g.n = nti_min(NTI_CHUNK, p->n - column), g.k = p->k, g.accumulate = p->add;
+    g.a = nti_matrix_part(p->a, NT_F64, row, 0).p, g.rsa = p->a.rs, g.csa = p->a.cs;
+    g.b = nti_matrix_part(p->b, NT_F64, 0, column).p, g.rsb = p->b.rs, g.csb = p->b.cs;
+    g.c = c.p, g.rsc = c.rs, g.csc = c.cs;
+    nti_gemm_arrange(&g, sizeof(double));
+    p->isa->gemm[1]->product(&g, p->room + (size_t)worker * p->bytes);
+}
+
+// c (m, n) = or += a (m, k) b (k, n)
+static void nti_work_multiply(nti_work *w, nti_matrix c, nti_matrix a, nti_matrix b, int64_t m, int64_t n, int64_t k, int add) {
+    size_t low = w->tape->low.used;
+    nti_tiled p;
+    if (w->status != NT_OK || m <= 0 || n <= 0 || k <= 0) return;
+    p.isa = w->tape->isa, p.c = c, p.a = a, p.b = b, p.m = m, p.n = n, p.k = k, p.rows = nti_tile_count(m, NTI_BLOCK), p.add = add,
+    p.lower = 0;
+    p.room = nti_take_rooms(w, nti_multiply_room(nti_min(m, NTI_BLOCK), nti_min(n, NTI_CHUNK), k, sizeof(double)), &p.bytes);
+    if (p.room) nti_each(w, p.rows * nti_tile_count(n, NTI_CHUNK), nti_product_tile, &p);
+    nti_work_release(w, low);
+}
+
+static void nti_solve_tile(void *arg, int64_t index, int worker) {
+    const nti_tiled *p = (const nti_tiled *)arg;
+    int64_t column = index * NTI_BLOCK;
+    nti_solve s;
+    s.a = p->a, s.x = nti_matrix_part(p->c, NT_F64, 0, column), s.n = p->m, s.m = nti_min(NTI_BLOCK, p->n - column), s.lower = p->lower;
+    s.unit = 0;
+    p->isa->linear[1]->solve(&s, p->room + (size_t)worker * p->bytes);
+}
+
+// x (n, m) = a^-1 x for a triangular a, lower as it is seen through its strides or upper.
+static void nti_work_solve(nti_work *w, nti_matrix a, int lower, nti_matrix x, int64_t n, int64_t m) {
+    size_t low = w->tape->low.used;
+    nti_tiled p;
+    if (w->status != NT_OK || m <= 0) return;
+    memset(&p, 0, sizeof p);
+    p.isa = w->tape->isa, p.c = x, p.a = a, p.m = n, p.n = m, p.lower = lower;
+    p.room = nti_take_rooms(w, nti_solve_room(n, nti_min(m, NTI_BLOCK), sizeof(double)), &p.bytes);
+    if (p.room) nti_each(w, nti_tile_count(m, NTI_BLOCK), nti_solve_tile, &p);
+    nti_work_release(w, low);
+}
+
+// Matrices of the host ----------------------------------------------------------------------------------------------------------
+
+typedef struct nti_kernel_source { // (m, n), an array or rows that are computed
+    const char *what;              // in messages
+    const void *data;
+    nt_rows rows;
+    int64_t m, n;
+    nt_dtype dtype;
+    int checked; // all of it was seen to be finite
+} nti_kernel_source;
+
+static nti_kernel_source nti_source_of(const char *what, nt_dtype dtype, const void *data, const nt_rows *rows, int64_t m, int64_t n) {
+    nti_kernel_source s;
+    memset(&s, 0, sizeof s);
+    s.what = what, s.dtype = dtype, s.data = data, s.m = m, s.n = n;
+    if (rows) s.rows = *rows;
+    return s;
+}
+
+static void nti_check_numbers(nti_work *w, const char *what, const double *p, int64_t first, int64_t count, int64_t n) {
+    for (int64_t k = 0; k < count * n; k++)
+        if (!(p[k] - p[k] == 0)) {
+            nti_work_fail(w, NT_ERROR_DATA, "%s: element (%lld, %lld) of %s is %g", w->name, (long long)(first + k / n), (long long)(k % n),
+                          what, p[k]);
+            return;
+        }
+}
+
+// Whatever the host records while it computes rows ends with its call.
+static void nti_call_rows(nti_work *w, const nti_kernel_source *s, int64_t first, int64_t count, void *out) {
+    nt_tape *t = w->tape;
+    nt_marker mark = nt_mark(t);
+    int ok = s->rows.rows(s->rows.user, first, count, out);
+    nti_drop_nodes(t, mark.serial);
+    nti_low_rewind(t, mark.low);
+    if (!ok)
+        nti_work_fail(w, NT_CANCELLED, "%s: rows %lld to %lld of %s were refused", w->name, (long long)first,
+                      (long long)(first + count - 1), s->what);
+}
+
+// Rows as doubles: in place where they are, else in `room`; NULL after a failure.
+static const double *nti_source_rows(nti_work *w, const nti_kernel_source *s, int64_t first, int64_t count, double *room) {
+    size_t size = nt_dtype_size(s->dtype), all = (size_t)(count * s->n);
+    const void *from = s->data ? (const char *)s->data + (size_t)(first * s->n) * size : (char *)room + all * (sizeof(double) - size);
+    const double *p = s->data && s->dtype == NT_F64 ? (const double *)from : room;
+    if (w->status != NT_OK) return NULL;
+    if (!s->data) nti_call_rows(w, s, first, count, (char *)room + all * (sizeof(double) - size));
+    if (w->status != NT_OK) return NULL;
+    if (s->dtype == NT_F32) // floats of computed rows lie in the upper half of the room, which the doubles do not overtake
+        for (size_t k = 0; k < all; k++) {
+            float x;
+            memcpy(&x, (const char *)from + k * sizeof x, sizeof x);
+            room[k] = (double)x;
+        }
+    if (!s->checked) nti_check_numbers(w, s->what, p, first, count, s->n);
+    return w->status == NT_OK ? p : NULL;
+}
+
+static int64_t nti_source_step(const nti_kernel_source *s) { return s->data && s->dtype == NT_F64 ? s->m : nti_min(s->m, NTI_CHUNK); }
+static double *nti_source_room(nti_work *w, const nti_kernel_source *s) {
+    return nti_take(w, s->data && s->dtype == NT_F64 ? 0 : nti_source_step(s), s->n);
+}
+
+// out (m, columns) = the matrix times x (n, columns), a few rows after the other
+static void nti_source_times(nti_work *w, nti_kernel_source *s, nti_matrix x, int64_t columns, nti_matrix out) {
+    size_t low = w->tape->low.used;
+    int64_t step = nti_source_step(s);
+    double *room = nti_source_room(w, s);
+    for (int64_t at = 0; at < s->m && w->status == NT_OK; at += step) {
+        int64_t some = nti_min(step, s->m - at);
+        const double *p = nti_source_rows(w, s, at, some, room);
+        if (p) nti_work_multiply(w, nti_matrix_part(out, NT_F64, at, 0), nti_by_rows(p, s->n), x, some, columns, s->n, 0);
+    }
+    if (w->status == NT_OK) s->checked = 1;
+    nti_work_release(w, low);
+}
+
+// An array of the host as doubles; NULL gives zeros.
+static double *nti_take_array(nti_work *w, const char *what, nt_dtype dtype, const void *data, int64_t m, int64_t n) {
+    double *p = nti_take(w, m, n);
+    if (!p) return NULL;
+    if (!data)
+        memset(p, 0, (size_t)(m * n) * sizeof *p);
+    else
+        nti_cast(NT_F64, p, dtype, data, (size_t)(m * n));
+    nti_check_numbers(w, what, p, 0, m, n);
+    return p;
+}
+
+static void nti_put_array(nt_dtype dtype, void *out, int64_t at, const double *p, int64_t count) {
+    nti_cast(dtype, (char *)out + (size_t)at * nt_dtype_size(dtype), NT_F64, p, (size_t)count);
+}
+
+// Factors -----------------------------------------------------------------------------------------------------------------------
+
+struct nt_factor {
+    nt_tape *tape;
     nt_factor_info info;
-    (void)factor, memset(&info, 0, sizeof info);
-    return info;
+    nti_kernel_source kernel;
+    int64_t n;
+    double tolerance;
+    int64_t max_iterations, rank;
+    double mean;    // of the kernel's diagonal
+    double *matrix; // Cholesky: L; eigenvectors in columns (vectors_rs, vectors_cs); conjugate gradients: rows of the partial factor
+    double *values; // eigenvalues with the ridge; conjugate gradients: the diagonal of the preconditioner
+    double *inner;  // conjugate gradients: Cholesky factor of 1 + F D^-1 F^T, (rank, rank)
+    nti_matrix vectors;
+};
+
+#if defined(NTTRAIN_LAPACK)
+#ifndef NTTRAIN_LAPACK_NAME
+#define NTTRAIN_LAPACK_NAME(name) name##_
+#endif
+#ifndef NTTRAIN_LAPACK_INT
+#define NTTRAIN_LAPACK_INT int
+#endif
+typedef NTTRAIN_LAPACK_INT nti_lapack_int;
+#ifdef __cplusplus
+extern "C" {
+#endif
+void NTTRAIN_LAPACK_NAME(dpotrf)(const char *, const nti_lapack_int *, double *, const nti_lapack_int *, nti_lapack_int *);
+void NTTRAIN_LAPACK_NAME(dsyevd)(const char *, const char *, const nti_lapack_int *, double *, const nti_lapack_int *, double *, double *,
+                                 const nti_lapack_int *, nti_lapack_int *, const nti_lapack_int *, nti_lapack_int *);
+#ifdef __cplusplus
 }
-NT_API nt_status nt_factor_solve(nt_factor *f, const void *b, int64_t m, void *x) { (void)b, (void)m, (void)x; return nti_not_yet(f->tape, "nt_factor_solve"); }
+#endif
+#endif
+
+#define NTI_DOUBLE_EPS 2.220446049250313e-16
+// What is left of a pivot or an eigenvalue, relative to what it began as, when nothing is left but rounding.
+static double nti_rounding(int64_t n) { return 8 * NTI_DOUBLE_EPS * sqrt((double)n); }
+
+typedef struct nti_cholesky_run {
+    const nti_linear_table *table;
+    nti_factor f;
+    int64_t block;
+    char *room;
+    size_t bytes;
+} nti_cholesky_run;
+
+static void nti_cholesky_tile(void *arg, int64_t chunk, int worker) {
+    const nti_cholesky_run *r = (const nti_cholesky_run *)arg;
+    r->table->cholesky(&r->f, r->block, chunk, r->room + (size_t)worker * r->bytes);
+}
+
+// The first row in [first, end) whose pivot is not positive, or nothing but rounding; -1: none. *pivot: what it was.
+static int64_t nti_bad_pivot(const double *l, int64_t n, int64_t first, int64_t end, const double *diagonal, double *pivot) {
+    for (int64_t k = first; k < end; k++) {
+        double root = l[k * n + k], rest = diagonal[k];
+        if (root > 0 && root * root > nti_rounding(n) * diagonal[k]) continue;
+        for (int64_t j = 0; j < k; j++) rest -= l[k * n + j] * l[k * n + j];
+        *pivot = root > 0 ? root * root : rest;
+        return k;
+    }
+    return -1;
+}
+
+// l (n, n) = the factor of x with this diagonal (x may be l, its own diagonal counts for nothing). The row that failed, or -1.
+static int64_t nti_work_cholesky(nti_work *w, double *x, double *l, int64_t n, const double *diagonal, double *pivot) {
+    size_t low = w->tape->low.used;
+    int64_t bad = -1;
+    if (w->status != NT_OK) return -1;
+    for (int64_t k = 0; k < n; k++) x[k * n + k] = diagonal[k];
+#if defined(NTTRAIN_LAPACK)
+    nti_lapack_int size = (nti_lapack_int)n, info = 0;
+    if (x != l) memcpy(l, x, (size_t)(n * n) * sizeof *l);
+    NTTRAIN_LAPACK_NAME(dpotrf)("U", &size, l, &size, &info); // its upper triangle by columns is the lower one by rows
+    bad = nti_bad_pivot(l, n, 0, info > 0 ? (int64_t)info - 1 : n, diagonal, pivot);
+    if (bad < 0 && info > 0) bad = (int64_t)info - 1, *pivot = l[bad * n + bad];
+#else
+    nti_cholesky_run r;
+    r.table = w->tape->isa->linear[1];
+    r.f.x = nti_by_rows(x, n), r.f.out = nti_by_rows(l, n), r.f.n = n;
+    r.room = nti_take_rooms(w, nti_cholesky_room(n, sizeof(double)), &r.bytes);
+    for (r.block = 0; r.room && bad < 0 && r.block < nti_blocks(n); r.block++) {
+        int64_t first = r.block * NTI_BLOCK, end = nti_min(n, first + NTI_BLOCK);
+        nti_cholesky_tile(&r, -1, 0);
+        bad = nti_bad_pivot(l, n, first, end, diagonal, pivot);
+        if (bad < 0) nti_each(w, nti_chunks(n - end), nti_cholesky_tile, &r);
+    }
+#endif
+    nti_work_release(w, low);
+    return bad;
+}
+
+// The smallest of 1e-14, 1e-13 ... with which, times `scale` on the diagonal, a factorisation succeeds; 0: none, or no memory to try.
+static double nti_ridge_that_does(nti_work *w, const nti_kernel_source *s, double *l, const double *plain, double *diagonal, double now,
+                                  double scale) {
+    int64_t n = s->n;
+    size_t low = w->tape->low.used;
+    nt_status before = w->tape->status;
+    nti_work tries = *w;
+    double pivot, power = 1e14, *copy = nti_take(&tries, n, n);
+    for (int64_t at = 0; at < n && tries.status == NT_OK; at++) {
+        const double *row = nti_source_rows(&tries, s, at, 1, copy + at * n);
+        if (row && row != copy + at * n) memcpy(copy + at * n, row, (size_t)n * sizeof *row);
+    }
+    for (; power > 1e-7 && tries.status == NT_OK; power /= 10) {
+        if (scale / power <= now) continue;
+        for (int64_t k = 0; k < n; k++) diagonal[k] = plain[k] + scale / power;
+        if (nti_work_cholesky(&tries, copy, l, n, diagonal, &pivot) < 0) break;
+    }
+    nti_work_release(w, low);
+    if (tries.status == NT_ERROR_MEMORY && before == NT_OK) w->tape->status = NT_OK; // that there was no room to try is not the error
+    return tries.status == NT_OK && power > 1e-7 ? 1 / power : 0;
+}
+
+static const char *nti_ridge_advice(char *text, size_t size, double ridge, int relative) {
+    nti_text o = { text, size, 0, 0 };
+    if (ridge > 0)
+        nti_format(&o, "; with %s = %g it is", relative ? ".ridge" : ".ridge_absolute", ridge);
+    else
+        nti_format(&o, "; add a ridge, or a larger one");
+    return text;
+}
+
+static void nti_check_symmetric(nti_work *w, const double *a, int64_t n) {
+    double top = 0;
+    for (int64_t k = 0; k < n * n; k++) top = a[k] > top ? a[k] : -a[k] > top ? -a[k] : top;
+    for (int64_t tile = 0; tile < nti_blocks(n) * nti_blocks(n); tile++) {
+        int64_t row = tile / nti_blocks(n) * NTI_BLOCK, column = tile % nti_blocks(n) * NTI_BLOCK;
+        for (int64_t i = row; i < nti_min(n, row + NTI_BLOCK); i++)
+            for (int64_t j = column; j < nti_min(i, column + NTI_BLOCK); j++) {
+                double d = a[i * n + j] - a[j * n + i];
+                if ((d < 0 ? -d : d) <= 0.01 * top) continue;
+                nti_work_fail(w, NT_ERROR_DATA, "%s: the kernel is not symmetric: element (%lld, %lld) is %g, (%lld, %lld) is %g", w->name,
+                              (long long)i, (long long)j, a[i * n + j], (long long)j, (long long)i, a[j * n + i]);
+                return;
+            }
+    }
+}
+
+// Rows as doubles into the factor; its diagonal, and the ridge that goes on it.
+static double *nti_factor_load(nti_work *w, nt_factor *f, const nt_factor_desc *d) {
+    int64_t n = f->n;
+    double *a = f->matrix, *diagonal = nti_take(w, 1, n);
+    for (int64_t at = 0; at < n && w->status == NT_OK; at += NTI_BLOCK) {
+        int64_t some = nti_min(NTI_BLOCK, n - at);
+        const double *p = nti_source_rows(w, &f->kernel, at, some, a + at * n);
+        if (p && p != a + at * n) memcpy(a + at * n, p, (size_t)(some * n) * sizeof *p);
+    }
+    if (w->status != NT_OK) return NULL;
+    nti_check_symmetric(w, a, n);
+    for (int64_t i = 0; i < n; i++) diagonal[i] = a[i * n + i], f->mean += a[i * n + i] / (double)n;
+    f->info.ridge = d->ridge * (f->mean > 0 ? f->mean : 0) + d->ridge_absolute;
+    return diagonal;
+}
+
+static void nti_factor_cholesky(nti_work *w, nt_factor *f, const nt_factor_desc *d) {
+    int64_t n = f->n, bad;
+    double pivot = 0, *plain = nti_factor_load(w, f, d), *diagonal = nti_take(w, 1, n);
+    nt_factor_info *info = &f->info;
+    for (int64_t k = 0; diagonal && k < n; k++) diagonal[k] = plain[k] + info->ridge;
+    bad = nti_work_cholesky(w, f->matrix, f->matrix, n, diagonal, &pivot);
+    if (w->status != NT_OK) return;
+    if (bad >= 0) {
+        char advice[96];
+        double scale = f->mean > 0 ? f->mean : 1, was = diagonal[bad],
+               ridge = nti_ridge_that_does(w, &f->kernel, f->matrix, plain, diagonal, info->ridge, scale);
+        nti_work_fail(w, NT_ERROR_DATA, "%s: the kernel is not positive definite: pivot %lld of %lld is %g, of a diagonal element %g%s",
+                      w->name, (long long)bad, (long long)n, pivot, was, nti_ridge_advice(advice, sizeof advice, ridge, f->mean > 0));
+        return;
+    }
+    info->smallest = info->largest = f->matrix[0] * f->matrix[0];
+    for (int64_t k = 0; k < n; k++) {
+        double root = f->matrix[k * n + k], square = root * root;
+        info->smallest = square < info->smallest ? square : info->smallest, info->largest = square > info->largest ? square : info->largest;
+        info->log_det += 2 * nti_number_map(w, NTI_MAP_LOG, root);
+    }
+}
+
+// matrix (n, n) becomes its eigenvectors. 0: no convergence.
+static int nti_eigenvectors(nti_work *w, nt_factor *f) {
+    int64_t n = f->n;
+#if defined(NTTRAIN_LAPACK)
+    nti_lapack_int size = (nti_lapack_int)n, wide = -1, whole = -1, whole_wanted = 0, info = 0;
+    double wanted = 0;
+    NTTRAIN_LAPACK_NAME(dsyevd)("V", "U", &size, f->matrix, &size, f->values, &wanted, &wide, &whole_wanted, &whole, &info);
+    wide = (nti_lapack_int)wanted, whole = whole_wanted;
+    double *room = nti_take(w, 1, wide), *whole_room = nti_take(w, 1, whole); // no integer is larger than a double
+    if (whole_room)
+        NTTRAIN_LAPACK_NAME(dsyevd)
+        ("V", "U", &size, f->matrix, &size, f->values, room, &wide, (nti_lapack_int *)(void *)whole_room, &whole, &info);
+    f->vectors = nti_turned(nti_by_rows(f->matrix, n));
+    return info == 0;
+#else
+    double *room = nti_take(w, 1, nti_eigh_room(n, 1, sizeof(double)));
+    f->vectors = nti_by_rows(f->matrix, n);
+    if (room) w->tape->isa->linear[1]->eigh(f->vectors, n, f->values, f->matrix, room);
+    return !room || f->values[0] == f->values[0];
+#endif
+}
+
+static void nti_factor_eigen(nti_work *w, nt_factor *f, const nt_factor_desc *d) {
+    int64_t n = f->n;
+    nt_factor_info *info = &f->info;
+    if (!nti_factor_load(w, f, d) || w->status != NT_OK) return;
+    if (!nti_eigenvectors(w, f)) nti_work_fail(w, NT_ERROR_DATA, "%s: the eigenvalues did not converge", w->name);
+    if (w->status != NT_OK) return;
+    for (int64_t k = 0; k < n; k++) {
+        double value = f->values[k] + info->ridge;
+        if (k == 0) info->smallest = value;
+        info->largest = value;
+        if (value < 0) info->clamped++, info->most_negative = value < info->most_negative ? value : info->most_negative, value = 0;
+        f->values[k] = value;
+        info->log_det += value > 0 ? nti_number_map(w, NTI_MAP_LOG, value) : -(double)INFINITY;
+    }
+}
+
+// Columns of a partial Cholesky factorisation, the largest rest of the diagonal first, as rows of f->matrix; rest: the diagonal, and
+// what the columns leave of it.
+static void nti_partial_cholesky(nti_work *w, nt_factor *f, double *rest) {
+    int64_t n = f->n, most = f->rank;
+    double *row = nti_take(w, 1, n), least = NTI_DOUBLE_EPS * (double)n * f->mean;
+    for (f->rank = 0; f->rank < most && w->status == NT_OK; f->rank++) {
+        double *to = f->matrix + f->rank * n;
+        int64_t best = 0;
+        for (int64_t i = 1; i < n; i++) best = rest[i] > rest[best] ? i : best;
+        if (!(rest[best] > least)) return;
+        const double *p = nti_source_rows(w, &f->kernel, best, 1, row);
+        if (!p) return;
+        memcpy(to, p, (size_t)n * sizeof *p);
+        for (int64_t k = 0; k < f->rank; k++) {
+            const double *from = f->matrix + k * n;
+            double factor = from[best];
+            for (int64_t i = 0; i < n; i++) to[i] -= factor * from[i];
+        }
+        double root = sqrt(rest[best]);
+        for (int64_t i = 0; i < n; i++) to[i] /= root, rest[i] -= to[i] * to[i];
+        rest[best] = 0;
+    }
+}
+
+// The preconditioner F^T F + D, the kernel's own diagonal among it: its inverse is D^-1 - D^-1 F^T (1 + F D^-1 F^T)^-1 F D^-1.
+static void nti_factor_conjugate(nti_work *w, nt_factor *f, const nt_factor_desc *d) {
+    int64_t n = f->n, step = nti_min(n, NTI_CHUNK);
+    double pivot, *room = nti_take(w, step, n), *scaled, *diagonal;
+    for (int64_t at = 0; at < n && w->status == NT_OK; at += step) {
+        const double *p = nti_source_rows(w, &f->kernel, at, nti_min(step, n - at), room);
+        for (int64_t i = at; p && i < nti_min(n, at + step); i++) f->values[i] = p[(i - at) * n + i], f->mean += f->values[i] / (double)n;
+    }
+    if (w->status != NT_OK) return;
+    f->kernel.checked = 1;
+    f->info.ridge = d->ridge * (f->mean > 0 ? f->mean : 0) + d->ridge_absolute;
+    f->info.smallest = f->info.largest = f->values[0] + f->info.ridge;
+    for (int64_t i = 0; i < n; i++) {
+        double x = f->values[i] + f->info.ridge;
+        f->info.smallest = x < f->info.smallest ? x : f->info.smallest, f->info.largest = x > f->info.largest ? x : f->info.largest;
+    }
+    if (!(f->info.smallest > 0))
+        nti_work_fail(w, NT_ERROR_DATA, "%s: the kernel is not positive definite: a diagonal element is %g", w->name, f->info.smallest);
+    nti_partial_cholesky(w, f, f->values);
+    for (int64_t i = 0; i < n; i++) f->values[i] = (f->values[i] > 1e-10 * f->mean ? f->values[i] : 1e-10 * f->mean) + f->info.ridge;
+    if (!f->rank) return;
+    scaled = nti_take(w, f->rank, n), diagonal = nti_take(w, 1, f->rank);
+    if (!diagonal) return;
+    for (int64_t k = 0; k < f->rank * n; k++) scaled[k] = f->matrix[k] / f->values[k % n];
+    nti_work_multiply(w, nti_by_rows(f->inner, f->rank), nti_by_rows(f->matrix, n), nti_turned(nti_by_rows(scaled, n)), f->rank, f->rank, n,
+                      0);
+    for (int64_t k = 0; k < f->rank; k++) diagonal[k] = f->inner[k * f->rank + k] + 1;
+    if (nti_work_cholesky(w, f->inner, f->inner, f->rank, diagonal, &pivot) >= 0)
+        f->rank = 0; // cannot be, but for infinities: the diagonal is left
+}
+
+static int nti_is_ridge(double x) { return x >= 0 && x - x == 0; }
+
+static void nti_check_factor_desc(nti_work *w, const nt_factor_desc *d) {
+    if (d->dtype != NT_F32 && d->dtype != NT_F64)
+        nti_work_fail(w, NT_ERROR_DTYPE, "%s: .dtype is %s; kernels are f32 or f64", w->name, nt_dtype_name(d->dtype));
+    if (d->n < 1 || d->n > INT32_MAX) nti_work_fail(w, NT_ERROR_SHAPE, "%s: .n is %lld", w->name, (long long)d->n);
+    if (!d->kernel == !d->rows.rows) nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: give .kernel or .rows", w->name);
+    if (!nti_is_ridge(d->ridge) || !nti_is_ridge(d->ridge_absolute))
+        nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: .ridge %g and .ridge_absolute %g must be 0 or more", w->name, d->ridge, d->ridge_absolute);
+    if ((int)d->solver < 0 || d->solver > NT_CONJUGATE_GRADIENTS)
+        nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: .solver is %d", w->name, (int)d->solver);
+    if (!nti_is_ridge(d->tolerance) || d->max_iterations < 0 || d->rank < 0 || d->rank > d->n)
+        nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: .tolerance %g, .max_iterations %d, .rank %d: must be 0 or more, .rank at most .n", w->name,
+                      d->tolerance, d->max_iterations, d->rank);
+}
+
+// The bytes of a factor; SIZE_MAX where they cannot be counted.
+static size_t nti_factor_bytes(const nt_factor_desc *d, nt_solver solver) {
+    double n = (double)d->n, rank = (double)d->rank, count = n * n + n;
+    if (solver == NT_CHOLESKY) count = n * n;
+    if (solver == NT_CONJUGATE_GRADIENTS) count = n + n * rank + rank * rank;
+    if (count > (double)(SIZE_MAX / 64)) return SIZE_MAX;
+    return nti_round_up(sizeof(nt_factor), NTI_ALIGN) + (size_t)count * sizeof(double);
+}
+
+static nt_factor *nti_factor_new(nti_work *w, const nt_factor_desc *d) {
+    nt_solver solver = d->solver;
+    size_t least = nti_factor_bytes(d, NT_CONJUGATE_GRADIENTS);
+    if (solver == NT_SOLVER_AUTO) solver = d->budget && nti_factor_bytes(d, NT_CHOLESKY) > d->budget ? NT_CONJUGATE_GRADIENTS : NT_CHOLESKY;
+    size_t bytes = nti_factor_bytes(d, solver);
+    if (d->budget && bytes > d->budget)
+        nti_work_fail(w, NT_ERROR_BUDGET, "%s: the factor of %lld rows takes %zu bytes, .budget is %zu; conjugate gradients take %zu",
+                      w->name, (long long)d->n, bytes, d->budget, least);
+    if (w->status != NT_OK) return NULL;
+    nt_factor *f = (nt_factor *)nti_high(w->tape, NTI_PLAIN, NTI_FOR_OBJECT, bytes);
+    if (!f) {
+        w->status = nti_out_of_memory(w->tape, w->name);
+        return NULL;
+    }
+    double *p = (double *)(void *)((char *)f + nti_round_up(sizeof *f, NTI_ALIGN));
+    f->tape = w->tape, f->n = d->n, f->info.solver = solver, f->info.bytes = bytes;
+    f->kernel = nti_source_of("the kernel", d->dtype, d->kernel, &d->rows, d->n, d->n);
+    f->tolerance = d->tolerance > 0 ? d->tolerance : 1e-8, f->max_iterations = d->max_iterations ? d->max_iterations : 10 * d->n;
+    if (solver == NT_CONJUGATE_GRADIENTS)
+        f->rank = d->rank, f->values = p, f->matrix = p + f->n, f->inner = f->matrix + f->n * f->rank;
+    else
+        f->matrix = p, f->values = solver == NT_EIGEN ? p + f->n * f->n : NULL;
+    return f;
+}
+
+NT_API nt_factor *nt_factor_make(nt_tape *t, const nt_factor_desc *desc) {
+    if (!t) return NULL;
+    nti_work w = nti_work_begin(t, "nt_factor_make");
+    if (!desc)
+        nti_work_fail(&w, NT_ERROR_ARGUMENT, "nt_factor_make: no descriptor");
+    else
+        nti_check_factor_desc(&w, desc);
+    nt_factor *f = w.status == NT_OK ? nti_factor_new(&w, desc) : NULL;
+    if (!f) return NULL;
+    if (f->info.solver == NT_CHOLESKY)
+        nti_factor_cholesky(&w, f, desc);
+    else if (f->info.solver == NT_EIGEN)
+        nti_factor_eigen(&w, f, desc);
+    else
+        nti_factor_conjugate(&w, f, desc), f->info.log_det = (double)NAN;
+    if (nti_work_end(&w) == NT_OK) return f;
+    nti_high_release(t, f);
+    return NULL;
+}
+
+NT_API void nt_factor_free(nt_factor *f) {
+    if (f) nti_high_release(f->tape, f);
+}
+
+NT_API nt_factor_info nt_factor_info_of(const nt_factor *f) {
+    nt_factor_info none;
+    memset(&none, 0, sizeof none);
+    return f ? f->info : none;
+}
+
+// Solving -----------------------------------------------------------------------------------------------------------------------
+
+// Time INFINITY, and solving, divide by the eigenvalues.
+static void nti_check_definite(nti_work *w, const nt_factor *f) {
+    const nt_factor_info *i = &f->info;
+    double power = 1e14, least = nti_rounding(f->n) * i->largest;
+    char advice[96];
+    if (i->solver != NT_EIGEN || i->smallest > least) return;
+    while (power > 1e-7 && i->smallest + f->mean / power <= nti_rounding(f->n) * (i->largest + f->mean / power)) power /= 10;
+    nti_work_fail(w, NT_ERROR_DATA, "%s: the kernel is not positive definite: of %lld eigenvalues the least is %g, the largest %g%s",
+                  w->name, (long long)f->n, i->smallest, i->largest,
+                  nti_ridge_advice(advice, sizeof advice, f->mean > 0 ? 1 / power : 0, 1));
+}
+
+static void nti_scale_rows(double *out, const double *x, int64_t m, int64_t pitch, const double *factor, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < m; j++) out[i * pitch + j] = factor[i] * x[i * m + j];
+}
+
+// Sums over the rows of x y, column by column.
+static void nti_column_sums(double *out, const double *x, const double *y, int64_t n, int64_t m) {
+    memset(out, 0, (size_t)m * sizeof *out);
+    for (int64_t k = 0; k < n * m; k++) out[k % m] += x[k] * y[k];
+}
+
+typedef struct nti_descent {
+    double *b, *r, *z, *p, *q, *u, *rho, *next, *norm, *step;
+} nti_descent;
+
+static void nti_precondition(nti_work *w, const nt_factor *f, const nti_descent *c, int64_t m) { // z = P^-1 r
+    int64_t n = f->n;
+    for (int64_t k = 0; k < n * m; k++) c->z[k] = c->r[k] / f->values[k / m];
+    if (!f->rank) return;
+    nti_matrix rows = nti_by_rows(f->matrix, n), inner = nti_by_rows(f->inner, f->rank), u = nti_by_rows(c->u, m);
+    nti_work_multiply(w, u, rows, nti_by_rows(c->z, m), f->rank, m, n, 0);
+    nti_work_solve(w, inner, 1, u, f->rank, m);
+    nti_work_solve(w, nti_turned(inner), 0, u, f->rank, m);
+    nti_work_multiply(w, nti_by_rows(c->q, m), nti_turned(rows), u, n, m, f->rank, 0);
+    for (int64_t k = 0; k < n * m; k++) c->z[k] -= c->q[k] / f->values[k / m];
+}
+
+static void nti_times_kernel(nti_work *w, nt_factor *f, const double *x, double *out, int64_t m) { // with its ridge
+    nti_source_times(w, &f->kernel, nti_by_rows(x, m), m, nti_by_rows(out, m));
+    for (int64_t k = 0; k < f->n * m; k++) out[k] += f->info.ridge * x[k];
+    f->info.iterations++;
+}
+
+// The largest |r| / |b| of a column.
+static double nti_worst_residual(const nti_descent *c, int64_t n, int64_t m) {
+    double worst = 0;
+    nti_column_sums(c->step, c->r, c->r, n, m);
+    for (int64_t j = 0; j < m; j++) {
+        double ratio = c->norm[j] > 0 ? sqrt(c->step[j]) / c->norm[j] : 0;
+        if (!(ratio <= worst)) worst = ratio;
+    }
+    return worst;
+}
+
+// From the residual r on, until the recursion says that every column is good. Columns that are good stand still.
+static void nti_conjugate_steps(nti_work *w, nt_factor *f, nti_descent *c, double *x, int64_t m) {
+    int64_t n = f->n;
+    memset(c->p, 0, (size_t)(n * m) * sizeof *c->p);
+    for (int first = 1; w->status == NT_OK && f->info.iterations < f->max_iterations; first = 0) {
+        if (nti_worst_residual(c, n, m) <= 0.5 * f->tolerance) return;
+        for (int64_t j = 0; j < m; j++) c->u[f->rank * m + j] = sqrt(c->step[j]) > 0.5 * f->tolerance * c->norm[j];
+        nti_precondition(w, f, c, m);
+        nti_column_sums(c->next, c->r, c->z, n, m);
+        for (int64_t j = 0; j < m; j++) c->step[j] = first || c->rho[j] == 0 ? 0 : c->next[j] / c->rho[j], c->rho[j] = c->next[j];
+        for (int64_t k = 0; k < n * m; k++) c->p[k] = c->z[k] + c->step[k % m] * c->p[k];
+        nti_times_kernel(w, f, c->p, c->q, m);
+        nti_column_sums(c->step, c->p, c->q, n, m);
+        for (int64_t j = 0; j < m; j++) {
+            int active = c->u[f->rank * m + j] != 0;
+            if (active && !(c->step[j] > 0))
+                nti_work_fail(w, NT_ERROR_DATA,
+                              "%s: the kernel is not positive definite: p^T K p is %g in iteration %lld; add a ridge, or a larger one",
+                              w->name, c->step[j], (long long)f->info.iterations);
+            c->step[j] = active ? c->rho[j] / c->step[j] : 0;
+        }
+        if (w->status != NT_OK) return;
+        for (int64_t k = 0; k < n * m; k++) x[k] += c->step[k % m] * c->p[k], c->r[k] -= c->step[k % m] * c->q[k];
+    }
+}
+
+// x (n, m) = K^-1 x. What the recursion calls good is checked against the true residual, and gone on with if it is not.
+static void nti_conjugate_solve(nti_work *w, nt_factor *f, double *x, int64_t m) {
+    int64_t n = f->n;
+    size_t low = w->tape->low.used, bytes = (size_t)(n * m) * sizeof *x;
+    nti_descent c;
+    double before = (double)INFINITY;
+    c.b = nti_take(w, n, m), c.r = nti_take(w, n, m), c.z = nti_take(w, n, m), c.p = nti_take(w, n, m), c.q = nti_take(w, n, m);
+    c.u = nti_take(w, f->rank + 1, m), c.rho = nti_take(w, 1, m), c.next = nti_take(w, 1, m), c.norm = nti_take(w, 1, m);
+    c.step = nti_take(w, 1, m);
+    f->info.iterations = 0;
+    if (w->status == NT_OK) {
+        memcpy(c.b, x, bytes), memcpy(c.r, x, bytes), memset(x, 0, bytes);
+        nti_column_sums(c.norm, c.b, c.b, n, m);
+        for (int64_t j = 0; j < m; j++) c.norm[j] = sqrt(c.norm[j]);
+    }
+    while (w->status == NT_OK) {
+        if (f->info.iterations) {
+            nti_times_kernel(w, f, x, c.q, m);
+            for (int64_t k = 0; k < n * m; k++) c.r[k] = c.b[k] - c.q[k];
+        }
+        f->info.residual = nti_worst_residual(&c, n, m);
+        if (w->status != NT_OK || f->info.residual <= f->tolerance) break;
+        if (f->info.iterations >= f->max_iterations || !(f->info.residual < 0.5 * before))
+            nti_work_fail(
+                w, NT_ERROR_DATA,
+                "%s: conjugate gradients have a residual of %g after %lld iterations, .tolerance is %g; a larger ridge or .rank helps",
+                w->name, f->info.residual, (long long)f->info.iterations, f->tolerance);
+        before = f->info.residual;
+        nti_conjugate_steps(w, f, &c, x, m);
+    }
+    nti_work_release(w, low);
+}
+
+// V^T x, (n, m), for the eigenvectors V; out = V x.
+static double *nti_eigen_take(nti_work *w, const nt_factor *f, nti_matrix x, int64_t m) {
+    double *out = nti_take(w, f->n, m);
+    nti_work_multiply(w, nti_by_rows(out, m), nti_turned(f->vectors), x, f->n, m, f->n, 0);
+    return out;
+}
+
+// x (n, m), rows of m numbers, = K^-1 x
+static void nti_factor_apply(nti_work *w, nt_factor *f, double *x, int64_t m) {
+    int64_t n = f->n;
+    size_t low = w->tape->low.used;
+    if (w->status != NT_OK || m <= 0) return;
+    nti_check_definite(w, f);
+    if (f->info.solver == NT_CONJUGATE_GRADIENTS)
+        nti_conjugate_solve(w, f, x, m);
+    else if (f->info.solver == NT_CHOLESKY) {
+        nti_work_solve(w, nti_by_rows(f->matrix, n), 1, nti_by_rows(x, m), n, m);
+        nti_work_solve(w, nti_turned(nti_by_rows(f->matrix, n)), 0, nti_by_rows(x, m), n, m);
+    } else {
+        double *along = nti_eigen_take(w, f, nti_by_rows(x, m), m);
+        for (int64_t k = 0; w->status == NT_OK && k < n * m; k++) along[k] /= f->values[k / m];
+        nti_work_multiply(w, nti_by_rows(x, m), f->vectors, nti_by_rows(along, m), n, m, n, 0);
+    }
+    nti_work_release(w, low);
+}
+
+// Sizes of arrays with these axes can be counted.
+static void nti_check_sizes(nti_work *w, int64_t a, int64_t b, int64_t c) {
+    if (a < 0 || b < 0 || c < 0 || (double)a * (double)b * (double)c > (double)(SIZE_MAX / 64))
+        nti_work_fail(w, NT_ERROR_SHAPE, "%s: arrays of %lld by %lld by %lld numbers", w->name, (long long)a, (long long)b, (long long)c);
+}
+
+NT_API nt_status nt_factor_solve(nt_factor *f, const void *b, int64_t m, void *x) {
+    if (!f) return NT_ERROR_ARGUMENT;
+    nti_work w = nti_work_begin(f->tape, "nt_factor_solve");
+    if (!b || !x) nti_work_fail(&w, NT_ERROR_ARGUMENT, "nt_factor_solve: an array is NULL");
+    nti_check_sizes(&w, f->n, m, 1);
+    double *p = nti_take_array(&w, "b", f->kernel.dtype, b, f->n, m);
+    nti_factor_apply(&w, f, p, m);
+    if (w.status == NT_OK) nti_put_array(f->kernel.dtype, x, 0, p, f->n * m);
+    return nti_work_end(&w);
+}
+
 NT_API nt_status nt_log_marginal_likelihood(nt_factor *f, const void *y, int64_t outputs, double *result) {
-    (void)y, (void)outputs, (void)result;
-    return nti_not_yet(f->tape, "nt_log_marginal_likelihood");
+    if (!f) return NT_ERROR_ARGUMENT;
+    nti_work w = nti_work_begin(f->tape, "nt_log_marginal_likelihood");
+    if (!y || !result) nti_work_fail(&w, NT_ERROR_ARGUMENT, "nt_log_marginal_likelihood: an array is NULL");
+    nti_check_sizes(&w, f->n, outputs, 1);
+    if (f->info.solver == NT_CONJUGATE_GRADIENTS)
+        nti_work_fail(&w, NT_ERROR_STATE, "nt_log_marginal_likelihood: conjugate gradients give no determinant; factor with NT_CHOLESKY");
+    double *p = nti_take_array(&w, "y", f->kernel.dtype, y, f->n, outputs), *q = nti_take(&w, f->n, outputs), sum = 0;
+    if (q) memcpy(q, p, (size_t)(f->n * outputs) * sizeof *p);
+    nti_factor_apply(&w, f, q, outputs);
+    if (w.status == NT_OK) {
+        for (int64_t k = 0; k < f->n * outputs; k++) sum += p[k] * q[k];
+        *result = -0.5 * (sum + (double)outputs * (f->info.log_det + (double)f->n * 1.8378770664093454836));
+    }
+    return nti_work_end(&w);
 }
-NT_API nt_status nt_predict_mse(nt_factor *f, const nt_predict_mse_desc *desc) { (void)desc; return nti_not_yet(f->tape, "nt_predict_mse"); }
-NT_API nt_status nt_predict_gp(nt_factor *f, const nt_predict_gp_desc *desc) { (void)desc; return nti_not_yet(f->tape, "nt_predict_gp"); }
-NT_API nt_status nt_predict_flow(nt_tape *t, const nt_predict_flow_desc *desc) { (void)desc; return nti_not_yet(t, "nt_predict_flow"); }
+
+// Closed forms ------------------------------------------------------------------------------------------------------------------
+
+// In the direction of an eigenvector, what is left of f - y goes with time as 1 to `decay`, and (1 - decay) / eigenvalue is `move`.
+typedef struct nti_course {
+    double rate, damping, entries; // damping of the heavy ball, for a time of sqrt(rate) a step
+    int second;                    // of second order
+    int times;
+    const double *time;
+} nti_course;
+
+static const double nti_forever = (double)INFINITY;
+
+static nti_course nti_course_of(nti_work *w, double rate, double momentum, double entries, int times, const double *time) {
+    nti_course c;
+    c.rate = rate == 0 ? 1 : rate, c.second = momentum != 0, c.entries = entries;
+    if (momentum == NT_ZERO) momentum = 0;
+    if (!(c.rate > 0) || c.rate - c.rate != 0) nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: .learning_rate is %g", w->name, rate);
+    if (!(momentum >= 0 && momentum <= 1)) nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: .momentum is %g, not from 0 to 1", w->name, momentum);
+    c.damping = (1 - momentum) / sqrt(c.rate > 0 ? c.rate : 1);
+    c.times = times ? times : 1, c.time = times ? time : &nti_forever;
+    if (times < 0 || !c.time) nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: .times is %d and .time %s", w->name, times, time ? "given" : "NULL");
+    for (int k = 0; w->status == NT_OK && k < c.times; k++) {
+        if (!(c.time[k] >= 0)) nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: time %d is %g", w->name, k, c.time[k]);
+        if (c.time[k] - c.time[k] != 0 && c.second && c.damping == 0)
+            nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: with momentum 1 training never ends: time %d is infinite", w->name, k);
+    }
+    return c;
+}
+
+static int nti_is_forever(double time) { return time - time != 0; }
+
+// (exp(-x s) - 1) / x
+static double nti_faded(const nti_work *w, double x, double s) {
+    return x * s < 1e-200 ? -s : nti_number_map(w, NTI_MAP_EXPM1, -x * s) / x;
+}
+
+// y'' + a y' + b y = 0 from y = 1, y' = 0: y, and (1 - y) / b. A power series where little time has passed (the roots may be anything),
+// a difference of exponentials, or a decaying oscillation.
+static void nti_oscillate(const nti_work *w, double a, double b, double s, double *decay, double *move) {
+    double x = a * s, z = b * s * s, root = a * a / 4 - b, square = root * s * s;
+    if (x <= 4 && z <= 4) {
+        double previous = 0, term = s * s / 2, sum = term;
+        for (int k = 3; k < 48; k++) {
+            double next = -(x * (k - 1) * term + z * previous) / ((double)k * (k - 1));
+            previous = term, term = next, sum += next;
+        }
+        *move = sum, *decay = 1 - b * sum;
+    } else if (square > 0.25) {
+        root = sqrt(root);
+        double q = a / 2 + root, p = b / q, slow = nti_faded(w, p, s), fast = nti_faded(w, q, s);
+        *move = (fast - slow) / (2 * root), *decay = 1 + (q * p * slow - p * q * fast) / (2 * root);
+        if (p * s > 0.1) *decay = (q * nti_number_map(w, NTI_MAP_EXP, -p * s) - p * nti_number_map(w, NTI_MAP_EXP, -q * s)) / (2 * root);
+    } else {
+        double c = 1, d = s, term = 1;
+        if (square < -0.25)
+            root = sqrt(-root), c = nti_number_map(w, NTI_MAP_COS, root * s), d = nti_number_map(w, NTI_MAP_SIN, root * s) / root;
+        else
+            for (int k = 1; k < 12; k++) term *= square / (2 * k * (2 * k - 1)), c += term, d += s * term / (2 * k + 1);
+        *decay = nti_number_map(w, NTI_MAP_EXP, -x / 2) * (c + a / 2 * d), *move = (1 - *decay) / b;
+    }
+}
+
+static void nti_course_at(const nti_work *w, const nti_course *c, double time, double value, double *decay, double *move) {
+    if (nti_is_forever(time))
+        *decay = 0, *move = 1 / value;
+    else if (c->second) {
+        nti_oscillate(w, c->damping, value / c->entries, sqrt(c->rate) * time, decay, move);
+        *move /= c->entries;
+    } else {
+        double s = c->rate * time / c->entries;
+        *decay = nti_number_map(w, NTI_MAP_EXP, -value * s), *move = -nti_faded(w, value, s);
+    }
+}
+
+static void nti_course_all(const nti_work *w, const nti_course *c, double time, const nt_factor *f, double *decay, double *move) {
+    for (int64_t k = 0; w->status == NT_OK && k < f->n; k++) nti_course_at(w, c, time, f->values[k], &decay[k], &move[k]);
+}
+
+// Times before INFINITY need eigenvalues; INFINITY needs them positive where `divides`.
+static void nti_check_times(nti_work *w, const nt_factor *f, const nti_course *c, int divides) {
+    for (int k = 0; w->status == NT_OK && k < c->times; k++) {
+        if (!nti_is_forever(c->time[k]) && f->info.solver != NT_EIGEN)
+            nti_work_fail(w, NT_ERROR_STATE, "%s: time %g needs eigenvalues: make the factor with .solver = NT_EIGEN", w->name, c->time[k]);
+        if (nti_is_forever(c->time[k]) && divides) nti_check_definite(w, f);
+    }
+}
+
+// The distance to go, y - f0, as the factor wants it: V^T of it, or its solution.
+static double *nti_distance(nti_work *w, nt_factor *f, const double *y, const double *f0, int64_t outputs, int solve) {
+    int64_t n = f->n;
+    double *b = nti_take(w, n, outputs);
+    for (int64_t k = 0; b && k < n * outputs; k++) b[k] = y[k] - f0[k];
+    if (f->info.solver == NT_EIGEN) return nti_eigen_take(w, f, nti_by_rows(b, outputs), outputs);
+    if (solve) nti_factor_apply(w, f, b, outputs);
+    return b;
+}
+
+typedef struct nti_means { // several times side by side: column time * outputs + output
+    const nt_predict_mse_desc *d;
+    const double *y, *f0, *along;
+    double *side, *out, *decay, *move;
+    int64_t pitch;
+    int first, count;
+} nti_means;
+
+// out (n, pitch) = V (factor of each time times V^T (y - f0)), or what was solved once
+static void nti_mean_columns(nti_work *w, nt_factor *f, const nti_course *c, const nti_means *m, int decayed) {
+    int64_t n = f->n, o = m->d->outputs;
+    for (int k = 0; k < m->count && w->status == NT_OK; k++) {
+        nti_course_all(w, c, c->time[m->first + k], f, m->decay, m->move);
+        nti_scale_rows(m->side + k * o, m->along, o, m->pitch, decayed ? m->decay : m->move, n);
+    }
+    nti_work_multiply(w, nti_by_rows(m->out, m->pitch), f->vectors, nti_by_rows(m->side, m->pitch), n, m->count * o, n, 0);
+}
+
+static void nti_means_train(nti_work *w, nt_factor *f, const nti_means *m) { // y less what is left
+    int64_t n = f->n, o = m->d->outputs;
+    for (int k = 0; k < m->count && w->status == NT_OK; k++) {
+        for (int64_t j = 0; j < n * o; j++) m->side[j] = m->y[j] - m->out[j / o * m->pitch + k * o + j % o];
+        nti_put_array(f->kernel.dtype, m->d->f_train, (m->first + k) * n * o, m->side, n * o);
+    }
+}
+
+static void nti_means_test(nti_work *w, nt_factor *f, nti_kernel_source *td, const nti_means *m, const double *g0) {
+    int64_t o = m->d->outputs, step = nti_min(td->m, NTI_CHUNK);
+    size_t low = w->tape->low.used;
+    double *room = nti_take(w, td->data && td->dtype == NT_F64 ? 0 : step, td->n), *block = nti_take(w, step, m->pitch),
+           *one = nti_take(w, step, o);
+    for (int64_t at = 0; at < td->m && w->status == NT_OK; at += step) {
+        int64_t some = nti_min(step, td->m - at);
+        const double *p = nti_source_rows(w, td, at, some, room);
+        if (p)
+            nti_work_multiply(w, nti_by_rows(block, m->pitch), nti_by_rows(p, td->n), nti_by_rows(m->out, m->pitch), some, m->count * o,
+                              td->n, 0);
+        for (int k = 0; k < m->count && w->status == NT_OK; k++) {
+            for (int64_t j = 0; j < some * o; j++) one[j] = g0[at * o + j] + block[j / o * m->pitch + k * o + j % o];
+            nti_put_array(f->kernel.dtype, m->d->f_test, ((m->first + k) * td->m + at) * o, one, some * o);
+        }
+    }
+    nti_work_release(w, low);
+}
+
+#define NTI_MEAN_COLUMNS 1024 // of times and outputs that go through the kernel together
+
+static void nti_predict_means(nti_work *w, nt_factor *f, const nti_course *c, const nt_predict_mse_desc *d) {
+    int64_t n = f->n, o = d->outputs;
+    nt_dtype dtype = f->kernel.dtype;
+    nti_kernel_source td = nti_source_of("kernel_td", dtype, d->kernel_td, &d->rows_td, d->test, n);
+    nti_means m;
+    double *y = nti_take_array(w, "y", dtype, d->y, n, o), *f0 = nti_take_array(w, "f0_train", dtype, d->f0_train, n, o),
+           *g0 = nti_take_array(w, "f0_test", dtype, d->f0_test, d->test, o);
+    int group = (int)nti_min(c->times, nti_max(1, NTI_MEAN_COLUMNS / o)), eigen = f->info.solver == NT_EIGEN;
+    nti_check_times(w, f, c, d->f_test != NULL);
+    m.d = d, m.y = y, m.f0 = f0, m.along = nti_distance(w, f, y, f0, o, d->f_test != NULL), m.pitch = group * o;
+    m.side = nti_take(w, n, m.pitch), m.out = nti_take(w, n, m.pitch), m.decay = nti_take(w, 1, n), m.move = nti_take(w, 1, n);
+    for (m.first = 0; m.first < c->times && w->status == NT_OK; m.first += group) {
+        m.count = (int)nti_min(group, c->times - m.first);
+        if (d->f_test) {
+            if (eigen)
+                nti_mean_columns(w, f, c, &m, 0);
+            else
+                for (int k = 0; k < m.count; k++)
+                    for (int64_t j = 0; j < n * o; j++) m.out[j / o * m.pitch + k * o + j % o] = m.along[j];
+            nti_means_test(w, f, &td, &m, g0);
+        }
+        if (d->f_train) {
+            if (eigen)
+                nti_mean_columns(w, f, c, &m, 1);
+            else
+                memset(m.out, 0, (size_t)(n * m.pitch) * sizeof *m.out);
+            nti_means_train(w, f, &m);
+        }
+    }
+}
+
+static void nti_check_outputs(nti_work *w, int64_t n, int64_t outputs, int64_t test, int64_t times, const void *y) {
+    if (!y) nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: .y is NULL", w->name);
+    if (outputs < 1 || test < 0)
+        nti_work_fail(w, NT_ERROR_SHAPE, "%s: .outputs is %lld, .test %lld", w->name, (long long)outputs, (long long)test);
+    nti_check_sizes(w, n, outputs, times ? times : 1), nti_check_sizes(w, test, outputs, times ? times : 1);
+    nti_check_sizes(w, test, n, 1);
+}
+
+NT_API nt_status nt_predict_mse(nt_factor *f, const nt_predict_mse_desc *d) {
+    if (!f) return NT_ERROR_ARGUMENT;
+    nti_work w = nti_work_begin(f->tape, "nt_predict_mse");
+    if (!d)
+        nti_work_fail(&w, NT_ERROR_ARGUMENT, "nt_predict_mse: no descriptor");
+    else {
+        nti_check_outputs(&w, f->n, d->outputs, d->test, d->times, d->y);
+        nti_course c = nti_course_of(&w, d->learning_rate, d->momentum, (double)f->n * (double)d->outputs, d->times, d->time);
+        if (d->f_test && !d->kernel_td == !d->rows_td.rows)
+            nti_work_fail(&w, NT_ERROR_ARGUMENT, "nt_predict_mse: .f_test needs .kernel_td or .rows_td");
+        if (w.status == NT_OK) nti_predict_means(&w, f, &c, d);
+    }
+    return nti_work_end(&w);
+}
+
+// Covariances. Arrays of test examples hold one in each row, so that the matrices of the formulas are their transposes.
+typedef struct nti_gp {
+    const nt_predict_gp_desc *d;
+    nti_kernel_source td, nngp_dd, nngp_td; // td: of the factor's kernel
+    const void *tt;                         // (k, k), or its diagonal
+    int diagonal;
+    int64_t some;  // test examples at a time: all of them for a covariance
+    double *s, *k; // rows of td and of nngp_td
+    double *along; // s V, with eigenvectors
+    double *a, *c; // (some, n): A; scratch
+    double *decay, *move, *root;
+    double *change, *row; // what training changes in the covariance, (some, some) or (some)
+} nti_gp;
+
+static void nti_load_rows(nti_work *w, const nti_kernel_source *s, int64_t at, int64_t some, double *to) {
+    const double *p = nti_source_rows(w, s, at, some, to);
+    if (p && p != to) memcpy(to, p, (size_t)(some * s->n) * sizeof *p);
+}
+
+// a (some, n) = what stands beside the residuals y of the training examples in the mean of each test example.
+static void nti_gp_weights(nti_work *w, nt_factor *f, nti_gp *g, int64_t some) {
+    int64_t n = f->n;
+    if (w->status != NT_OK) return;
+    if (f->info.solver == NT_EIGEN) {
+        for (int64_t k = 0; k < some * n; k++) g->c[k] = g->along[k] * g->move[k % n];
+        nti_work_multiply(w, nti_by_rows(g->a, n), nti_by_rows(g->c, n), nti_turned(f->vectors), some, n, n, 0);
+        return;
+    }
+    for (int64_t k = 0; k < some * n; k++) g->c[k % n * some + k / n] = g->s[k]; // turned
+    nti_factor_apply(w, f, g->c, some);
+    for (int64_t k = 0; w->status == NT_OK && k < some * n; k++) g->a[k] = g->c[k % n * some + k / n];
+}
+
+// a (some, n) such that a a^T is what the data take away from the prior covariance.
+static void nti_gp_root(nti_work *w, nt_factor *f, nti_gp *g, int64_t some) {
+    int64_t n = f->n;
+    if (w->status != NT_OK) return;
+    if (f->info.solver == NT_CHOLESKY) {
+        memcpy(g->a, g->s, (size_t)(some * n) * sizeof *g->a);
+        nti_work_solve(w, nti_by_rows(f->matrix, n), 1, nti_turned(nti_by_rows(g->a, n)), n, some);
+        return;
+    }
+    for (int64_t k = 0; k < n; k++) { // 1 - decay^2 over the eigenvalue
+        double square = g->move[k] * (1 + g->decay[k]);
+        g->root[k] = sqrt(square > 0 ? square : 0);
+    }
+    for (int64_t k = 0; k < some * n; k++) g->a[k] = g->along[k] * g->root[k % n];
+}
+
+// The NTK's covariance is [A^T, -1] K [A; -1] with K the NNGP kernel of all examples, that of the others K_tt less a a^T.
+static void nti_gp_change(nti_work *w, nt_factor *f, nti_gp *g, int64_t some) {
+    int64_t n = f->n;
+    const double *right = g->a;
+    double sign = -1;
+    if (g->d->gp == NT_GP_NTK) {
+        nti_gp_weights(w, f, g, some);
+        nti_source_times(w, &g->nngp_dd, nti_turned(nti_by_rows(g->a, n)), some, nti_turned(nti_by_rows(g->c, n)));
+        for (int64_t k = 0; w->status == NT_OK && k < some * n; k++) g->c[k] -= 2 * g->k[k];
+        right = g->c, sign = 1; // the symmetric part of A^T (K A - 2 K_dt)
+    } else if (f->info.solver == NT_CONJUGATE_GRADIENTS)
+        nti_gp_weights(w, f, g, some), right = g->s;
+    else
+        nti_gp_root(w, f, g, some);
+    if (w->status != NT_OK) return;
+    if (g->d->covariance)
+        nti_work_multiply(w, nti_by_rows(g->change, some), nti_by_rows(g->a, n), nti_turned(nti_by_rows(right, n)), some, some, n, 0);
+    for (int64_t i = 0; i < some && !g->d->covariance; i++) {
+        g->change[i] = 0;
+        for (int64_t k = 0; k < n; k++) g->change[i] += g->a[i * n + k] * right[i * n + k];
+    }
+    for (int64_t k = 0; w->status == NT_OK && k < (g->d->covariance ? some * some : some); k++) g->change[k] *= sign;
+}
+
+// Row i of a symmetric matrix, and what is on its diagonal not below 0.
+static void nti_symmetric_row(const double *change, const double *prior, int64_t n, int64_t i, double *out) {
+    for (int64_t j = 0; j < n; j++) out[j] = 0.5 * (change[i * n + j] + change[j * n + i]) + (prior ? prior[j] : 0);
+    if (out[i] < 0) out[i] = 0;
+}
+
+static void nti_gp_put(nti_work *w, nt_factor *f, nti_gp *g, int time, int64_t at, int64_t some) {
+    int64_t k = g->d->test;
+    nt_dtype dtype = f->kernel.dtype;
+    size_t size = nt_dtype_size(dtype);
+    for (int64_t i = 0; i < some && w->status == NT_OK; i++) {
+        int64_t from = g->diagonal ? at + i : g->d->covariance ? i * k : (at + i) * (k + 1), count = g->d->covariance ? k : 1;
+        nti_cast(NT_F64, g->row, dtype, (const char *)g->tt + (size_t)from * size, (size_t)count);
+        nti_check_numbers(w, "the prior covariance", g->row, at + i, 1, count);
+        double variance = g->row[0] + g->change[i];
+        if (g->d->covariance) {
+            nti_symmetric_row(g->change, g->row, k, i, g->row), variance = g->row[i];
+            nti_put_array(dtype, g->d->covariance, (time * k + i) * k, g->row, k);
+        }
+        if (variance < 0) variance = 0;
+        if (g->d->variance) nti_put_array(dtype, g->d->variance, time * k + at + i, &variance, 1);
+    }
+}
+
+static void nti_gp_test(nti_work *w, nt_factor *f, const nti_course *c, nti_gp *g) {
+    int64_t n = f->n, k = g->d->test, ntk = g->d->gp == NT_GP_NTK, eigen = f->info.solver == NT_EIGEN;
+    size_t low = w->tape->low.used;
+    g->some = g->d->covariance ? k : nti_min(k, NTI_CHUNK);
+    g->s = nti_take(w, g->some, n), g->a = nti_take(w, g->some, n), g->c = nti_take(w, g->some, n);
+    g->k = nti_take(w, ntk ? g->some : 0, n), g->along = nti_take(w, eigen ? g->some : 0, n);
+    g->decay = nti_take(w, 1, n), g->move = nti_take(w, 1, n), g->root = nti_take(w, 1, n);
+    g->change = nti_take(w, g->some, g->d->covariance ? k : 1), g->row = nti_take(w, 1, nti_max(1, k));
+    nti_check_times(w, f, c, 1);
+    for (int64_t at = 0; at < k && w->status == NT_OK; at += g->some) {
+        int64_t some = nti_min(g->some, k - at);
+        nti_load_rows(w, &g->td, at, some, g->s);
+        if (ntk) nti_load_rows(w, &g->nngp_td, at, some, g->k);
+        if (eigen) nti_work_multiply(w, nti_by_rows(g->along, n), nti_by_rows(g->s, n), f->vectors, some, n, n, 0);
+        for (int time = 0; time < c->times && w->status == NT_OK; time++) {
+            if (eigen) nti_course_all(w, c, c->time[time], f, g->decay, g->move);
+            nti_gp_change(w, f, g, some);
+            nti_gp_put(w, f, g, time, at, some);
+        }
+    }
+    nti_work_release(w, low);
+}
+
+// (times, n, n): V (decay decay^T times V^T K V) V^T with K the NNGP kernel; with its own eigenvectors V^T K V is diagonal.
+static void nti_gp_train(nti_work *w, nt_factor *f, const nti_course *c, nti_gp *g) {
+    int64_t n = f->n, ntk = g->d->gp == NT_GP_NTK, finite = 0;
+    size_t low = w->tape->low.used;
+    for (int k = 0; k < c->times; k++) finite += !nti_is_forever(c->time[k]);
+    int64_t square = finite ? n : 0;
+    double *inner = nti_take(w, ntk ? square : 0, n), *x = nti_take(w, square, n), *out = nti_take(w, square, n),
+           *decay = nti_take(w, 1, n), *move = nti_take(w, 1, n), *row = nti_take(w, 1, n);
+    nti_check_times(w, f, c, 0);
+    if (w->status == NT_OK && ntk && finite) {
+        nti_source_times(w, &g->nngp_dd, f->vectors, n, nti_by_rows(x, n));
+        nti_work_multiply(w, nti_by_rows(inner, n), nti_turned(f->vectors), nti_by_rows(x, n), n, n, n, 0);
+    }
+    for (int time = 0; time < c->times && w->status == NT_OK; time++) {
+        int forever = nti_is_forever(c->time[time]);
+        if (!forever) {
+            nti_course_all(w, c, c->time[time], f, decay, move);
+            for (int64_t k = 0; k < n && !ntk; k++) { // the plain eigenvalue: the ridge is no prior variance
+                double plain = f->values[k] - f->info.ridge;
+                move[k] = (plain > 0 ? plain : 0) * decay[k] * decay[k];
+            }
+            for (int64_t k = 0; k < n * n; k++) out[k] = ntk ? decay[k / n] * inner[k] * decay[k % n] : k / n == k % n ? move[k % n] : 0;
+            nti_work_multiply(w, nti_by_rows(x, n), f->vectors, nti_by_rows(out, n), n, n, n, 0);
+            nti_work_multiply(w, nti_by_rows(out, n), nti_by_rows(x, n), nti_turned(f->vectors), n, n, n, 0);
+        }
+        for (int64_t i = 0; i < n && w->status == NT_OK; i++) {
+            if (forever)
+                memset(row, 0, (size_t)n * sizeof *row);
+            else
+                nti_symmetric_row(out, NULL, n, i, row);
+            nti_put_array(f->kernel.dtype, g->d->covariance_train, (time * n + i) * n, row, n);
+        }
+    }
+    nti_work_release(w, low);
+}
+
+static void nti_check_gp(nti_work *w, const nt_factor *f, const nt_predict_gp_desc *d, const nti_course *c) {
+    int spread = d->covariance || d->variance, ntk = d->gp == NT_GP_NTK;
+    const void *td = d->gp == NT_GP_NNGP ? d->nngp_td : d->ntk_td, *tt = d->gp == NT_GP_NTKGP ? d->ntk_tt : d->nngp_tt;
+    if ((int)d->gp < 0 || d->gp > NT_GP_NTKGP) nti_work_fail(w, NT_ERROR_ARGUMENT, "nt_predict_gp: .gp is %d", (int)d->gp);
+    if ((d->mean || spread) && !td)
+        nti_work_fail(w, NT_ERROR_ARGUMENT, "nt_predict_gp: .%s is NULL", d->gp == NT_GP_NNGP ? "nngp_td" : "ntk_td");
+    if ((d->covariance && !tt) || (spread && !tt && !d->prior_variance))
+        nti_work_fail(w, NT_ERROR_ARGUMENT, "nt_predict_gp: .%s is NULL%s", d->gp == NT_GP_NTKGP ? "ntk_tt" : "nngp_tt",
+                      d->covariance ? "" : ", and so is .prior_variance");
+    if (ntk && spread && !d->nngp_td)
+        nti_work_fail(w, NT_ERROR_ARGUMENT, "nt_predict_gp: .nngp_td is NULL: the NTK's covariance needs both kernels");
+    if (ntk && (spread || d->covariance_train) && !d->nngp_dd)
+        nti_work_fail(w, NT_ERROR_ARGUMENT, "nt_predict_gp: .nngp_dd is NULL: the NTK's covariance needs both kernels");
+    for (int k = 0; w->status == NT_OK && k < c->times && d->gp == NT_GP_NTKGP; k++)
+        if (!nti_is_forever(c->time[k]))
+            nti_work_fail(w, NT_ERROR_ARGUMENT, "nt_predict_gp: NT_GP_NTKGP is for time INFINITY; time %d is %g", k, c->time[k]);
+    nti_check_sizes(w, d->test, d->covariance ? d->test : 1, c->times), nti_check_sizes(w, f->n, d->covariance_train ? f->n : 1, c->times);
+}
+
+NT_API nt_status nt_predict_gp(nt_factor *f, const nt_predict_gp_desc *d) {
+    if (!f) return NT_ERROR_ARGUMENT;
+    nti_work w = nti_work_begin(f->tape, "nt_predict_gp");
+    if (!d) {
+        nti_work_fail(&w, NT_ERROR_ARGUMENT, "nt_predict_gp: no descriptor");
+        return nti_work_end(&w);
+    }
+    nti_check_outputs(&w, f->n, d->outputs, d->test, d->times, d->y);
+    nti_course c = nti_course_of(&w, d->learning_rate, d->momentum, (double)f->n * (double)d->outputs, d->times, d->time);
+    nti_check_gp(&w, f, d, &c);
+    nt_predict_mse_desc mean;
+    memset(&mean, 0, sizeof mean);
+    mean.outputs = d->outputs, mean.y = d->y, mean.test = d->test, mean.f_train = d->mean_train, mean.f_test = d->mean;
+    mean.kernel_td = d->gp == NT_GP_NNGP ? d->nngp_td : d->ntk_td;
+    if (w.status == NT_OK && (d->mean || d->mean_train)) nti_predict_means(&w, f, &c, &mean);
+    nti_work_release(&w, w.low);
+    nti_gp g;
+    memset(&g, 0, sizeof g);
+    nt_dtype dtype = f->kernel.dtype;
+    g.d = d, g.td = nti_source_of("kernel_td", dtype, mean.kernel_td, NULL, d->test, f->n);
+    g.nngp_dd = nti_source_of("nngp_dd", dtype, d->nngp_dd, NULL, f->n, f->n);
+    g.nngp_td = nti_source_of("nngp_td", dtype, d->nngp_td, NULL, d->test, f->n);
+    g.tt = d->gp == NT_GP_NTKGP ? d->ntk_tt : d->nngp_tt;
+    if (!g.tt) g.tt = d->prior_variance, g.diagonal = 1;
+    if (w.status == NT_OK && (d->covariance || d->variance)) nti_gp_test(&w, f, &c, &g);
+    if (w.status == NT_OK && d->covariance_train) nti_gp_train(&w, f, &c, &g);
+    return nti_work_end(&w);
+}
+
+// Any loss ----------------------------------------------------------------------------------------------------------------------
+
+// The state is sum, then f = f0 + ntk sum; with momentum sum, its velocity, f and the velocity of f. Its time is `scale` times the user's.
+typedef struct nti_flow {
+    const nt_predict_flow_desc *d;
+    nti_kernel_source dd;
+    double *y, *gradient, *trial;
+    double *z, *slope[7]; // slope[6] of one step is slope[0] of the next
+    int64_t size, length; // of an array; of the state
+    int second;
+    double damping, tolerance;
+    int64_t evaluations;
+} nti_flow;
+
+static void nti_flow_gradient(const nti_work *w, const nti_flow *l, const double *f) {
+    const nt_predict_flow_desc *d = l->d;
+    double *g = l->gradient, *y = l->y;
+    if (d->custom.gradient)
+        d->custom.gradient(d->custom.user, f, y, d->n, d->outputs, g);
+    else if (d->loss == NT_FLOW_CROSS_ENTROPY) {
+        w->tape->isa->rows[1]->softmax(g, f, d->n, d->outputs);
+        for (int64_t i = 0; i < d->n; i++) {
+            double sum = 0;
+            for (int64_t j = 0; j < d->outputs; j++) sum += y[i * d->outputs + j];
+            for (int64_t j = 0; j < d->outputs; j++)
+                g[i * d->outputs + j] = (sum * g[i * d->outputs + j] - y[i * d->outputs + j]) / (double)d->n;
+        }
+    } else if (d->loss == NT_FLOW_LOGISTIC) {
+        const void *in = g;
+        for (int64_t k = 0; k < l->size; k++) g[k] = -y[k] * f[k];
+        w->tape->isa->math[1]->map[NTI_MAP_SIGMOID](g, &in, (size_t)l->size, NULL);
+        for (int64_t k = 0; k < l->size; k++) g[k] *= -y[k] / (double)l->size;
+    } else
+        for (int64_t k = 0; k < l->size; k++) g[k] = (f[k] - y[k]) / (double)l->size;
+}
+
+static void nti_flow_slope(nti_work *w, nti_flow *l, const double *z, double *slope) {
+    int64_t size = l->size, half = l->length / 2, o = l->d->outputs;
+    const double *g = l->gradient;
+    double *last = slope + l->length - size; // what the kernel drives
+    nti_flow_gradient(w, l, z + half);
+    l->evaluations++;
+    nti_source_times(w, &l->dd, nti_by_rows(g, o), o, nti_by_rows(last, o));
+    if (w->status != NT_OK) return;
+    for (int64_t k = 0; k < size; k++) {
+        if (!l->second)
+            slope[k] = -g[k], last[k] = -last[k];
+        else {
+            slope[k] = z[size + k], slope[size + k] = -l->damping * z[size + k] - g[k];
+            slope[half + k] = z[half + size + k], last[k] = -l->damping * z[half + size + k] - last[k];
+        }
+    }
+}
+
+static const double nti_flow_row[6][6] = { // Dormand and Prince
+    { 1.0 / 5 },
+    { 3.0 / 40, 9.0 / 40 },
+    { 44.0 / 45, -56.0 / 15, 32.0 / 9 },
+    { 19372.0 / 6561, -25360.0 / 2187, 64448.0 / 6561, -212.0 / 729 },
+    { 9017.0 / 3168, -355.0 / 33, 46732.0 / 5247, 49.0 / 176, -5103.0 / 18656 },
+    { 35.0 / 384, 0, 500.0 / 1113, 125.0 / 192, -2187.0 / 6784, 11.0 / 84 }
+};
+static const double nti_flow_error[7] = { 71.0 / 57600, 0, -71.0 / 16695, 71.0 / 1920, -17253.0 / 339200, 22.0 / 525, -1.0 / 40 };
+
+// One step of h into `trial` and slope[6]; its error over the tolerance.
+static double nti_flow_try(nti_work *w, nti_flow *l, double h) {
+    double worst = 0, top = 0, off = 0;
+    for (int s = 0; s < 6 && w->status == NT_OK; s++) {
+        for (int64_t k = 0; k < l->length; k++) {
+            double sum = 0;
+            for (int j = 0; j <= s; j++) sum += nti_flow_row[s][j] * l->slope[j][k];
+            l->trial[k] = l->z[k] + h * sum;
+        }
+        nti_flow_slope(w, l, l->trial, l->slope[s + 1]);
+    }
+    for (int64_t k = 0; k < l->length && w->status == NT_OK; k++) {
+        double e = 0, x = l->trial[k] < 0 ? -l->trial[k] : l->trial[k];
+        for (int j = 0; j < 7; j++) e += nti_flow_error[j] * l->slope[j][k];
+        e = (e < 0 ? -e : e) * h;
+        if (k < l->size)
+            off = e > off || e != e ? e : off, top = x > top ? x : top; // the sum has no scale of its own
+        else if (k >= l->length / 2 && !(e / (l->tolerance * (1 + x)) <= worst))
+            worst = e / (l->tolerance * (1 + x));
+    }
+    if (top > 0 && !(off / (l->tolerance * top) <= worst)) worst = off / (l->tolerance * top);
+    return worst;
+}
+
+static double nti_flow_first(const nti_flow *l) { // a hundredth of what it takes to move by 1, or by f
+    double f = 1, slope = 0;
+    for (int64_t k = l->length / 2; k < l->length; k++) {
+        double x = l->z[k] < 0 ? -l->z[k] : l->z[k], v = l->slope[0][k] < 0 ? -l->slope[0][k] : l->slope[0][k];
+        f = x > f ? x : f, slope = v > slope ? v : slope;
+    }
+    return slope > 0 ? 0.01 * f / slope : 1;
+}
+
+// From *s to `target`; *h is the step that goes on. NT_AGAIN after *steps.
+static void nti_flow_run(nti_work *w, nti_flow *l, double *s, double target, double *h, int64_t *steps) {
+    int refused = 0;
+    while (*s < target && w->status == NT_OK) {
+        if (l->d->cancel.asked && l->d->cancel.asked(l->d->cancel.user)) w->status = NT_CANCELLED;
+        if ((*steps)-- <= 0) w->status = NT_AGAIN;
+        if (w->status != NT_OK) return;
+        double left = target - *s, step = *h < left ? *h : left, error = nti_flow_try(w, l, step), factor = 5;
+        if (w->status != NT_OK) return;
+        int bad = !(error - error == 0);
+        if (error > 0 && !bad) factor = 0.9 * nti_number_map(w, NTI_MAP_EXP, -0.2 * nti_number_map(w, NTI_MAP_LOG, error));
+        factor = bad || factor < 0.2 ? 0.2 : factor > 5 ? 5 : factor;
+        if (bad || error > 1) {
+            if (++refused > 100 || *s + step == *s)
+                nti_work_fail(w, NT_NONFINITE, "%s: the loss's gradient is not finite, or too steep to follow", w->name);
+            *h = step * factor;
+            continue;
+        }
+        refused = 0, *s = step < left ? *s + step : target;
+        if (step * factor > *h || step == *h) *h = step * factor; // a step that a target cut short says little
+        double *z = l->z, *slope = l->slope[0];
+        l->z = l->trial, l->trial = z, l->slope[0] = l->slope[6], l->slope[6] = slope;
+    }
+}
+
+static void nti_flow_put(nti_work *w, nti_flow *l, nti_kernel_source *td, const double *g0, int time) {
+    const nt_predict_flow_desc *d = l->d;
+    int64_t o = d->outputs, count = d->test * o;
+    if (d->f_train) nti_put_array(d->dtype, d->f_train, time * l->size, l->z + l->length / 2, l->size);
+    if (!d->f_test) return;
+    size_t low = w->tape->low.used;
+    double *out = nti_take(w, d->test, o);
+    nti_source_times(w, td, nti_by_rows(l->z, o), o, nti_by_rows(out, o));
+    if (w->status == NT_OK) {
+        for (int64_t k = 0; k < count; k++) out[k] += g0[k];
+        nti_put_array(d->dtype, d->f_test, time * count, out, count);
+    }
+    nti_work_release(w, low);
+}
+
+// f = f0 + ntk sum, from where training has come to.
+static void nti_flow_begin(nti_work *w, nti_flow *l, const nt_flow_state *state) {
+    const nt_predict_flow_desc *d = l->d;
+    size_t bytes = (size_t)l->size * sizeof(double);
+    double *f = l->z + l->length / 2, *f0;
+    if (w->status != NT_OK) return;
+    memset(l->z, 0, (size_t)l->length * sizeof(double));
+    if (state) memcpy(l->z, state->sum, bytes);
+    if (state && l->second) memcpy(l->z + l->size, state->velocity, bytes);
+    f0 = nti_take_array(w, "f0_train", d->dtype, d->f0_train, d->n, d->outputs);
+    for (int k = 0; k <= l->second; k++)
+        nti_source_times(w, &l->dd, nti_by_rows(l->z + k * l->size, d->outputs), d->outputs, nti_by_rows(f + k * l->size, d->outputs));
+    for (int64_t k = 0; w->status == NT_OK && k < l->size; k++) f[k] += f0[k];
+    if (w->status == NT_OK) nti_flow_slope(w, l, l->z, l->slope[0]);
+}
+
+static void nti_flow_keep(const nti_flow *l, nt_flow_state *state, double time, double step) {
+    size_t bytes = (size_t)l->size * sizeof(double);
+    state->time = time, state->step = step, state->evaluations += l->evaluations;
+    memcpy(state->sum, l->z, bytes);
+    if (l->second) memcpy(state->velocity, l->z + l->size, bytes);
+}
+
+static void nti_check_flow(nti_work *w, const nt_predict_flow_desc *d) {
+    const nt_flow_state *s = d->state;
+    if (d->dtype != NT_F32 && d->dtype != NT_F64)
+        nti_work_fail(w, NT_ERROR_DTYPE, "%s: .dtype is %s; kernels are f32 or f64", w->name, nt_dtype_name(d->dtype));
+    if (d->n < 1 || d->n > INT32_MAX) nti_work_fail(w, NT_ERROR_SHAPE, "%s: .n is %lld", w->name, (long long)d->n);
+    nti_check_outputs(w, d->n, d->outputs, d->test, d->times, d->y);
+    if (!d->ntk_dd == !d->rows_dd.rows) nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: give .ntk_dd or .rows_dd", w->name);
+    if (d->f_test && !d->ntk_td == !d->rows_td.rows) nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: .f_test needs .ntk_td or .rows_td", w->name);
+    if ((int)d->loss < 0 || d->loss > NT_FLOW_LOGISTIC) nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: .loss is %d", w->name, (int)d->loss);
+    if (d->times < 1 || !nti_is_ridge(d->tolerance) || d->max_steps < 0)
+        nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: .times is %d, .tolerance %g, .max_steps %lld", w->name, d->times, d->tolerance,
+                      (long long)d->max_steps);
+    if (s && (!s->sum || (d->momentum != 0 && !s->velocity) || !nti_is_ridge(s->time) || !nti_is_ridge(s->step)))
+        nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: .state is at time %g with a step of %g; it needs .sum, and .velocity with momentum",
+                      w->name, s->time, s->step);
+    for (int k = 0; w->status == NT_OK && d->time && k < d->times; k++)
+        if (nti_is_forever(d->time[k]) || !(d->time[k] >= (k ? d->time[k - 1] : s ? s->time : 0)))
+            nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: time %d is %g: times are finite and ascend from where training has come to", w->name,
+                          k, d->time[k]);
+}
+
+NT_API nt_status nt_predict_flow(nt_tape *t, const nt_predict_flow_desc *d) {
+    if (!t) return NT_ERROR_ARGUMENT;
+    nti_work w = nti_work_begin(t, "nt_predict_flow");
+    if (!d) {
+        nti_work_fail(&w, NT_ERROR_ARGUMENT, "nt_predict_flow: no descriptor");
+        return nti_work_end(&w);
+    }
+    nti_check_flow(&w, d);
+    nti_course c = nti_course_of(&w, d->learning_rate, d->momentum, 1, d->times, d->time);
+    nti_kernel_source td = nti_source_of("ntk_td", d->dtype, d->ntk_td, &d->rows_td, d->test, d->n);
+    nti_flow l;
+    memset(&l, 0, sizeof l);
+    l.d = d, l.dd = nti_source_of("ntk_dd", d->dtype, d->ntk_dd, &d->rows_dd, d->n, d->n);
+    l.size = d->n * d->outputs, l.second = c.second, l.length = (c.second ? 4 : 2) * l.size;
+    l.damping = c.damping, l.tolerance = d->tolerance > 0 ? d->tolerance : 1e-9;
+    l.y = nti_take_array(&w, "y", d->dtype, d->y, d->n, d->outputs), l.gradient = nti_take(&w, 1, l.size);
+    l.z = nti_take(&w, 1, l.length), l.trial = nti_take(&w, 1, l.length);
+    for (int k = 0; k < 7; k++) l.slope[k] = nti_take(&w, 1, l.length);
+    double *g0 = nti_take_array(&w, "f0_test", d->dtype, d->f0_test, d->test, d->outputs), scale = c.second ? sqrt(c.rate) : c.rate;
+    nti_flow_begin(&w, &l, d->state);
+    if (w.status != NT_OK) return nti_work_end(&w);
+    double s = d->state ? scale * d->state->time : 0, h = d->state && d->state->step > 0 ? scale * d->state->step : nti_flow_first(&l),
+           at = s / scale;
+    int64_t steps = d->max_steps ? d->max_steps : 1000000;
+    for (int k = 0; k < d->times && w.status == NT_OK; k++) {
+        nti_flow_run(&w, &l, &s, scale * d->time[k], &h, &steps);
+        at = w.status == NT_OK ? d->time[k] : s / scale;
+        if (w.status == NT_OK) nti_flow_put(&w, &l, &td, g0, k);
+    }
+    if (d->state) nti_flow_keep(&l, d->state, at, h / scale);
+    return nti_work_end(&w);
+}
+
+// The largest eigenvalue, by Lanczos' method with full orthogonalization ---------------------------------------------------------
+
+#define NTI_LANCZOS 64
+
+// q (steps + 1, n), from its first row on; alpha and beta of the tridiagonal matrix. The steps that were made.
+static int nti_lanczos(nti_work *w, nti_kernel_source *s, double *q, double *alpha, double *beta, int steps) {
+    int64_t n = s->n;
+    for (int k = 0; k < steps && w->status == NT_OK; k++) {
+        double *x = q + k * n, *y = x + n, sum = 0, size = 0;
+        nti_source_times(w, s, nti_by_rows(x, 1), 1, nti_by_rows(y, 1));
+        if (w->status != NT_OK) return 0;
+        nti_column_sums(&alpha[k], x, y, n, 1);
+        nti_column_sums(&size, y, y, n, 1);
+        for (int j = 0; j < 2 * (k + 1); j++) {
+            const double *old = q + j % (k + 1) * n;
+            nti_column_sums(&sum, old, y, n, 1);
+            for (int64_t i = 0; i < n; i++) y[i] -= sum * old[i];
+        }
+        nti_column_sums(&sum, y, y, n, 1);
+        beta[k] = sqrt(sum);
+        if (!(sum > 1e-26 * size)) {
+            beta[k] = 0;
+            return k + 1;
+        } // nothing new: the eigenvalues are those of the whole
+        for (int64_t i = 0; i < n; i++) y[i] /= beta[k];
+    }
+    return steps;
+}
+
+static double nti_largest_eigenvalue(nti_work *w, nti_kernel_source *s) {
+    int64_t n = s->n;
+    int most = (int)nti_min(n, NTI_LANCZOS);
+    double *q = nti_take(w, most + 1, n), *alpha = nti_take(w, 1, most), *beta = nti_take(w, 1, most), *t = nti_take(w, most, most),
+           *values = nti_take(w, 1, most), *vectors = nti_take(w, most, most),
+           *room = nti_take(w, 1, nti_eigh_room(most, 1, sizeof(double)));
+    double norm = 0;
+    for (int64_t i = 0; room && i < n; i++) { // any vector that is not a kernel's: a hash of the index
+        uint32_t h = (uint32_t)i * 2654435761u + 12345u;
+        h ^= h >> 15, h *= 2246822519u, h ^= h >> 13;
+        q[i] = (double)h / 4294967296.0 - 0.5, norm += q[i] * q[i];
+    }
+    for (int round = 0; round < 1000 && w->status == NT_OK; round++) {
+        for (int64_t i = 0; i < n; i++) q[i] /= sqrt(norm);
+        int made = nti_lanczos(w, s, q, alpha, beta, most);
+        if (w->status != NT_OK) break;
+        memset(t, 0, (size_t)(made * made) * sizeof *t);
+        for (int k = 0; k < made; k++) {
+            t[k * made + k] = alpha[k];
+            if (k + 1 < made) t[k * made + k + 1] = t[(k + 1) * made + k] = beta[k];
+        }
+        w->tape->isa->linear[1]->eigh(nti_by_rows(t, made), made, values, vectors, room);
+        double top = values[made - 1], rest = beta[made - 1] * vectors[made * made - 1];
+        if (!(top - top == 0)) break;
+        if ((rest < 0 ? -rest : rest) <= 1e-13 * (top < 0 ? -top : top)) return top;
+        double *next = q + most * n; // the best vector so far
+        memset(next, 0, (size_t)n * sizeof *next);
+        for (int k = 0; k < made; k++)
+            for (int64_t i = 0; i < n; i++) next[i] += vectors[(k + 1) * made - 1] * q[k * n + i];
+        memcpy(q, next, (size_t)n * sizeof *q);
+        nti_column_sums(&norm, q, q, n, 1);
+    }
+    nti_work_fail(w, NT_ERROR_DATA, "%s: the largest eigenvalue did not converge", w->name);
+    return (double)NAN;
+}
+
 NT_API double nt_max_learning_rate(nt_tape *t, nt_dtype dtype, int64_t n, const void *ntk_dd, int64_t entries, double momentum) {
-    (void)dtype, (void)n, (void)ntk_dd, (void)entries, (void)momentum, nti_not_yet(t, "nt_max_learning_rate");
-    return NAN;
+    if (!t) return (double)NAN;
+    nti_work w = nti_work_begin(t, "nt_max_learning_rate");
+    if (dtype != NT_F32 && dtype != NT_F64)
+        nti_work_fail(&w, NT_ERROR_DTYPE, "%s: the dtype is %s; kernels are f32 or f64", w.name, nt_dtype_name(dtype));
+    if (n < 1 || n > INT32_MAX || entries < 0)
+        nti_work_fail(&w, NT_ERROR_SHAPE, "%s: n is %lld, entries %lld", w.name, (long long)n, (long long)entries);
+    if (!ntk_dd) nti_work_fail(&w, NT_ERROR_ARGUMENT, "%s: ntk_dd is NULL", w.name);
+    if (!(momentum >= 0 && momentum <= 1)) nti_work_fail(&w, NT_ERROR_ARGUMENT, "%s: momentum is %g, not from 0 to 1", w.name, momentum);
+    nti_kernel_source s = nti_source_of("ntk_dd", dtype, ntk_dd, NULL, n, n);
+    double top = w.status == NT_OK ? nti_largest_eigenvalue(&w, &s) : (double)NAN;
+    return nti_work_end(&w) == NT_OK ? 2 * (1 + momentum) * (double)(entries ? entries : n) / (top + 1e-12) : (double)NAN;
 }
 
 // >>optimizers

@@ -356,8 +356,6 @@ static const kind_row kinds[] = {
     { "gp_inference", run_inference }, { "gd_mse_ensemble", run_later }, { "max_learning_rate", run_max_learning_rate }, { "empirical", run_later },
     { "ntk_vp", run_later }, { "linearize", run_expansion }, { "taylor", run_expansion },
 };
-// What the library does not have yet.
-static const char *const later[] = { "gd_mse", "gd_momentum", "gd_xent", "gd_logistic", "gp_inference", "max_learning_rate" };
 
 static void run_in(gd_case *c, nt_dtype dtype) {
     run *r = (run *)gd_alloc(c, sizeof *r);
@@ -366,9 +364,6 @@ static void run_in(gd_case *c, nt_dtype dtype) {
         if (gd_is(c->spec, kinds[k].word)) row = &kinds[k];
     }
     if (!row) gd_fail(c, "the word %s is not known", c->spec->word);
-    for (size_t k = 0; row && k < sizeof later / sizeof later[0]; k++) {
-        if (gd_is(c->spec, later[k])) gd_later(c, later[k]);
-    }
     if (gd_stopped(c)) return;
     r->c = c, r->t = nt_tape_open(NULL), r->dtype = dtype;
     r->nets.c = c, r->nets.t = r->t, r->nets.dtype = dtype;
