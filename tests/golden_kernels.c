@@ -108,6 +108,15 @@ static nt_layer *finite_net(run *r, nt_tensor *x) {
     return gd_stopped(r->c) ? NULL : net;
 }
 
+// The network at x with the edges of the file, if it has some.
+static nt_tensor *apply(run *r, nt_layer *net, nt_tensor *x, const char *edges) {
+    nt_apply_desc d;
+    gd_tensor v;
+    memset(&d, 0, sizeof d);
+    if (gd_find(r->c, edges, &v)) v = gd_as(r->c, v, r->dtype), d.pattern = nt_constant(r->t, v.dtype, v.shape, v.data);
+    return nt_apply(net, x, &d);
+}
+
 static void check_values(run *r, int count, nt_tensor *const *values, const char *const *names) {
     nt_params outputs = { count, (nt_tensor **)gd_alloc(r->c, sizeof(nt_tensor *) * (size_t)count) };
     for (int k = 0; k < count; k++) outputs.items[k] = values[k];
@@ -136,12 +145,47 @@ static void run_expansion(run *r) {
         if (!gd_stopped(r->c)) q.items[k] = nt_variable(r->t, v.dtype, nt_shape_of(p.items[k]), v.data);
     }
     if (gd_stopped(r->c)) return;
-    y[0] = nt_apply(net, x, NULL), y[1] = nt_substitute(y[0], p, q);
+    y[0] = apply(r, net, x, "pattern1"), y[1] = nt_substitute(y[0], p, q);
     y[2] = taylor ? nt_taylor(y[1], q, p, degree) : nt_linearize(y[1], q, p);
     check_values(r, 3, y, names);
 }
 
-static void run_later(run *r) { gd_later(r->c, r->c->spec->word); }
+static nt_axes axes_of(run *r, const char *word) {
+    nt_axes axes;
+    memset(&axes, 0, sizeof axes);
+    for (int k = 0; k < r->c->spec->arg_count; k++) {
+        const gd_node *a = r->c->spec->args[k];
+        for (int j = 0; gd_is(a, word) && j < a->arg_count; j++) {
+            if (axes.count == NT_MAX_RANK) gd_fail(r->c, "(%s ...) has too many axes", word);
+            else axes.axis[axes.count++] = wide_int(&r->nets, a, j);
+        }
+    }
+    return axes;
+}
+
+static void run_empirical(run *r) {
+    static const nt_ntk_implementation all[] = { NT_NTK_AUTO, NT_NTK_JACOBIAN, NT_NTK_VECTOR_PRODUCTS, NT_NTK_STRUCTURED };
+    static const char *const names[] = { "nngp", "ntk", "ntk", "ntk", "ntk" };
+    nt_empirical_desc d;
+    memset(&d, 0, sizeof d);
+    nt_tensor *x1 = input_of(r, "x1"), *x2 = has(r, "x2") ? input_of(r, "x2") : NULL, *k[5];
+    nt_layer *net = finite_net(r, x1);
+    d.trace = axes_of(r, "trace"), d.diagonal = axes_of(r, "diag");
+    if (!net || gd_stopped(r->c)) return;
+    nt_tensor *f1 = apply(r, net, x1, "pattern1"), *f2 = x2 ? apply(r, net, x2, "pattern2") : NULL;
+    k[0] = nt_empirical_nngp(f1, f2, &d);
+    for (int j = 0; j < 4; j++) d.implementation = all[j], k[1 + j] = nt_empirical_ntk(f1, f2, nt_parameters(net), &d);
+    check_values(r, 5, k, names);
+}
+
+static void run_vp(run *r) {
+    static const char *const names[] = { "out" };
+    nt_tensor *x1 = input_of(r, "x1"), *x2 = input_of(r, "x2"), *v = input_of(r, "v"), *y;
+    nt_layer *net = finite_net(r, x1);
+    if (!net || gd_stopped(r->c)) return;
+    y = nt_ntk_vp(apply(r, net, x1, "pattern1"), apply(r, net, x2, "pattern2"), nt_parameters(net), v);
+    check_values(r, 1, &y, names);
+}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Predictions
@@ -272,6 +316,14 @@ static void run_max_learning_rate(run *r) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Kernels of infinite width
 // ---------------------------------------------------------------------------------------------------------------------
+// What all kernels of images like these are asked for.
+static nt_kernel_desc kernel_desc(run *r, const gd_tensor *x) {
+    nt_kernel_desc d;
+    memset(&d, 0, sizeof d);
+    d.dtype = r->dtype, d.shape = nt_shape_make(x->shape.rank - 1, x->shape.size + 1), d.train = 1; // (dropout mode=test) is no layer
+    return d;
+}
+
 // NNGP and NTK of whole pairs of positions or of each with itself, where the file has them.
 static void run_pairs(run *r, nt_layer *net, const gd_tensor *x1, const gd_tensor *x2, nt_kernel_desc d, nt_kernel_spatial spatial, const char *nngp, const char *ntk) {
     gd_tensor got[2];
@@ -281,7 +333,8 @@ static void run_pairs(run *r, nt_layer *net, const gd_tensor *x1, const gd_tenso
     if (gd_stopped(r->c) || (!d.nngp && !d.ntk)) return;
     d.spatial = spatial;
     if (nt_kernel(net, x1->data, x1->shape.size[0], x2 ? x2->data : NULL, x2 ? x2->shape.size[0] : 0, &d) != NT_OK) {
-        tape_failure(r, "nt_kernel");
+        if (nt_error(r->t) && strstr(nt_error(r->t), "has no infinite-width rule")) gd_later(r->c, "attention or aggregate");
+        else tape_failure(r, "nt_kernel");
         return;
     }
     if (d.nngp) check(r, nngp, &got[0]);
@@ -302,18 +355,59 @@ static void run_own(run *r, nt_layer *net, const gd_tensor *x1, nt_kernel_desc d
 }
 
 static void run_kernel(run *r) {
-    nt_kernel_desc d;
     gd_tensor x1 = need(r, "x1"), x2;
     int both = has(r, "x2");
-    memset(&d, 0, sizeof d);
     if (both) x2 = need(r, "x2");
     nt_layer *net = gd_stopped(r->c) ? NULL : net_of(r);
-    if (!net) return;
-    d.dtype = r->dtype, d.shape = nt_shape_make(x1.shape.rank - 1, x1.shape.size + 1), d.train = 1; // (dropout mode=test) is no layer
+    const char *mask = gd_text(r->c->spec, "mask");
+    if (mask && strcmp(mask, "none") != 0) gd_later(r->c, "mask");
+    if (!net || gd_stopped(r->c)) return;
+    nt_kernel_desc d = kernel_desc(r, &x1);
     run_pairs(r, net, &x1, both ? &x2 : NULL, d, NT_FULL, "nngp", "ntk");
     run_pairs(r, net, &x1, both ? &x2 : NULL, d, NT_DIAGONAL, "nngp_diag", "ntk_diag");
     run_own(r, net, &x1, d, NT_FULL, "cov1");
     run_own(r, net, &x1, d, NT_DIAGONAL, "var1");
+}
+
+// Both kernels of all examples, training ones first.
+static void run_ensemble(run *r) {
+    gd_tensor train = need(r, "x_train"), test = need(r, "x_test"), y = need(r, "y"), times = gd_as(r->c, gd_need(r->c, "t"), NT_F64), out[4], nngp, ntk;
+    static const char *const names[4] = { "mean", "cov", "mean_train", "cov_train" };
+    nt_layer *net = gd_stopped(r->c) ? NULL : net_of(r);
+    nt_predict_gp_desc p;
+    nt_gp gp = get_of(r);
+    double lr = gd_number(r->c, r->c->spec, "lr", 1);
+    if (!net || gd_stopped(r->c)) return;
+    int64_t n = train.shape.size[0], k = test.shape.size[0], o = y.shape.size[1], T = times.size, square[2];
+    square[0] = square[1] = n + k;
+    nt_shape both = train.shape, whole = nt_shape_make(2, square);
+    both.size[0] = n + k, nngp = gd_new(r->c, r->dtype, whole), ntk = gd_new(r->c, r->dtype, whole);
+    gd_tensor x = gd_new(r->c, r->dtype, both);
+    size_t first = (size_t)train.size * nt_dtype_size(r->dtype);
+    memcpy(x.data, train.data, first), memcpy((char *)x.data + first, test.data, (size_t)test.size * nt_dtype_size(r->dtype));
+    nt_kernel_desc d = kernel_desc(r, &x);
+    d.nngp = nngp.data, d.ntk = ntk.data;
+    if (nt_kernel(net, x.data, n + k, NULL, 0, &d) != NT_OK) { tape_failure(r, "nt_kernel"); return; }
+    nt_factor *f = gp_of(r, gp, &nngp, &ntk, &y, n, &p);
+    if (!f) return;
+    for (int j = 0; j < 4; j++) {
+        int64_t examples = j < 2 ? k : n, size[3] = { T, examples, j % 2 ? examples : o };
+        out[j] = gd_new(r->c, r->dtype, nt_shape_make(3, size));
+    }
+    p.learning_rate = lr, p.times = (int)T, p.time = (const double *)times.data;
+    p.mean = out[0].data, p.covariance = out[1].data, p.mean_train = out[2].data, p.covariance_train = out[3].data;
+    if (nt_predict_gp(f, &p) != NT_OK) tape_failure(r, "nt_predict_gp");
+    nt_factor_free(f);
+    for (int j = 0; j < 4 && !gd_stopped(r->c); j++) {
+        if (j > 1) { // expected at finite times only
+            int64_t kept = 0, row = out[j].size / T;
+            size_t bytes = (size_t)row * nt_dtype_size(r->dtype);
+            for (int64_t i = 0; i < T; i++)
+                if (!isinf(p.time[i])) memmove((char *)out[j].data + (size_t)kept++ * bytes, (char *)out[j].data + (size_t)i * bytes, bytes);
+            out[j].shape.size[0] = kept, out[j].size = kept * row;
+        }
+        if (has(r, names[j])) check(r, names[j], &out[j]);
+    }
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -353,8 +447,8 @@ static void run_dual(run *r) {
 typedef struct kind_row { const char *word; void (*run)(run *r); } kind_row;
 static const kind_row kinds[] = {
     { "kernel", run_kernel }, { "dual", run_dual }, { "gd_mse", run_mse }, { "gd_momentum", run_momentum }, { "gd_xent", run_flow }, { "gd_logistic", run_flow },
-    { "gp_inference", run_inference }, { "gd_mse_ensemble", run_later }, { "max_learning_rate", run_max_learning_rate }, { "empirical", run_later },
-    { "ntk_vp", run_later }, { "linearize", run_expansion }, { "taylor", run_expansion },
+    { "gp_inference", run_inference }, { "gd_mse_ensemble", run_ensemble }, { "max_learning_rate", run_max_learning_rate }, { "empirical", run_empirical },
+    { "ntk_vp", run_vp }, { "linearize", run_expansion }, { "taylor", run_expansion },
 };
 
 static void run_in(gd_case *c, nt_dtype dtype) {
