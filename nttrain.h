@@ -1172,6 +1172,57 @@ NT_API nt_tensor *nt_empirical_ntk(nt_tensor *f1, nt_tensor *f2, nt_params param
 // J1 J2^T v for v shaped like f2: one nt_vjp and one nt_jvp; shape of f1.
 NT_API nt_tensor *nt_ntk_vp(nt_tensor *f1, nt_tensor *f2, nt_params params, nt_tensor *v);
 
+// The kernels of arrays of samples, a block of pairs at a time, so that memory does not depend on n1 and n2. Every sample goes through
+// the network by itself; the bits do not depend on blocks, and with a named implementation not on the budget.
+typedef struct nt_empirical_block { // pairs (row + r, column + c) of the whole matrix
+    int64_t row, rows, column, columns, pitch; // their kernels, `elements` numbers each, lie at [(r * pitch + c) * elements]
+    int64_t elements;
+    const void *nngp, *ntk;                    // NULL: not asked for
+} nt_empirical_block;
+// Takes blocks one at a time on the calling thread. Not 0: stop (NT_CANCELLED).
+typedef struct nt_empirical_sink { int (*take)(void *user, const nt_empirical_block *block); void *user; } nt_empirical_sink;
+typedef struct nt_empirical_kernel_desc {
+    int what;                            // NT_NNGP, NT_NTK or both; 0: both
+    nt_axes trace, diagonal;             // as in nt_empirical_desc; not axis 0
+    nt_ntk_implementation implementation;
+    nt_dtype dtype;                      // of the samples; the kernels have that of the network's outputs
+    nt_shape shape;                      // of one sample: NT_SHAPE(32, 32, 3), NT_SHAPE(784)
+    nt_apply_desc apply;                 // how the network is recorded
+    nt_params params;                    // what the derivatives are by; count 0: those of .apply, else all of the network's
+    void *nngp, *ntk;                    // (rows, columns, axes of one pair); NULL: not kept
+    nt_empirical_sink sink;              // besides or instead of these; of x1 against itself it gets blocks with rows <= columns only
+    int64_t row, rows, column, columns;  // this block of the matrix alone; rows, columns 0: to the end
+    size_t budget;                       // scratch bytes; 0: what the tape has left
+    nt_progress progress;
+    nt_cancel cancel;                    // asked between blocks
+} nt_empirical_kernel_desc;
+// Of n1 samples at x1 against n2 at x2 (row-major); x2 NULL: x1 against itself, half the work. The network has been initialised. Memory
+// comes from the tape and is given back.
+NT_API nt_status nt_empirical_kernel(nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_empirical_kernel_desc *desc);
+
+// Means over random networks: number s is initialised with fold_in(key, s). Kernels are those above, the last axis of the output (channels)
+// averaged: as widths grow, the means go to those of nt_kernel.
+typedef struct nt_monte_carlo_desc {
+    int what;                            // NT_NNGP, NT_NTK or both, of the same networks; 0: those with an array
+    nt_dtype dtype;
+    nt_shape shape;                      // of one sample
+    nt_axes diagonal;                    // other axes of the output that are taken with themselves only
+    nt_ntk_implementation implementation;
+    int tangents;                        // NTK as the mean of (J1 v)(J2 v)^T over so many normal v for each network; 0: J1 J2^T
+    double *nngp, *ntk;                  // (n1, n2, axes of one pair): the means
+    double *nngp_squares, *ntk_squares;  // the sums of squared deviations from the means; NULL: not kept
+    int64_t *count;                      // networks that these hold; 0 at first
+    size_t budget;                       // as above
+    nt_progress progress;
+    nt_cancel cancel;                    // asked between networks: NT_CANCELLED leaves the sums of those that are done
+} nt_monte_carlo_desc;
+// Adds networks until there are `samples`: later calls with more go on where this one ended, with the bits of one call. Memory does not
+// depend on their number. The network's own parameters, if it has been initialised, are put back.
+NT_API nt_status nt_kernel_monte_carlo(nt_layer *net, nt_key_value key, int64_t samples, const void *x1, int64_t n1, const void *x2, int64_t n2,
+                                       const nt_monte_carlo_desc *desc);
+// The standard errors of n means of `count` values: sqrt(squares / (count (count - 1))); infinite for fewer than two.
+NT_API void nt_standard_errors(const double *squares, int64_t count, int64_t n, double *errors);
+
 // >>predictions
 // ---------------------------------------------------------------------------------------------------------------------
 // What infinitely wide (or linearized) networks say after training, from kernel matrices alone, wherever those come from. Arrays are the
@@ -25152,6 +25203,9 @@ static int64_t nti_sample_operand(const nti_node *y, int k, int64_t before, int6
     if (nti_row_of(y->op)->map >= 0) return nti_sample_aligned(&y->pub, x, before, a);
     switch (y->op) {
     case NTI_OP_CAST:
+    case NTI_OP_CHECK_INDEX:
+    case NTI_OP_CHECK_FINITE:
+    case NTI_OP_STOP_GRADIENT:
     case NTI_OP_RESHAPE: return before;
     case NTI_OP_BROADCAST: return nti_sample_aligned(&y->pub, x, before, a);
     case NTI_OP_TRANSPOSE: return a < 0 ? NTI_UNKNOWN : nti_axis_before(x, (int)y->i[a]);
@@ -25178,10 +25232,13 @@ static int64_t nti_sample_operand(const nti_node *y, int k, int64_t before, int6
     case NTI_OP_DROPOUT: return k ? NTI_SHARED : before;
     case NTI_OP_NORM: // x, statistics, scale, bias; everything before axis i[2] is normalized by itself
         return k >= 2 ? NTI_SHARED : a >= y->i[2] ? NTI_UNKNOWN : k ? first : before;
+    case NTI_OP_NORM_STATS: return y->i[2] > 0 ? first : NTI_UNKNOWN;
     case NTI_OP_SUM:
     case NTI_OP_PROD:
     case NTI_OP_MAX:
-    case NTI_OP_MIN: return nti_sample_reduced(y, a);
+    case NTI_OP_MIN:
+    case NTI_OP_ARGMAX:
+    case NTI_OP_ARGMIN: return nti_sample_reduced(y, a);
     default: return NTI_UNKNOWN;
     }
 }
@@ -25203,6 +25260,7 @@ typedef struct nti_side { // one of the two networks
     int64_t samples;       // 1 where they are not taken apart: then all axes are outputs
     int apart;
     nti_meet *meets;
+    nti_node *input;       // the walk is from this array of samples on, not from parameters: NULL: it is not
     nti_node *mixed;       // the operation that mixes them, as far as is known; NULL: none
     int looped;            // the parameters reach f through the body of a map
     nt_tensor *at[3];      // positions in one sample's outputs by kind of axis, i32
@@ -25234,7 +25292,7 @@ static int64_t nti_sample_nodes(nti_side *s, const nti_walk *w, const nt_params 
     nti_node *end = nti_walk_end(w);
     for (int k = 0; k < params->count; k++) nti_n(params->items[k])->reach = w->epoch;
     for (nti_node *n = w->from; n && n != end; n = n->next) {
-        if (n->mark != w->epoch || !nti_is_float(n->pub.dtype) || (nti_row_of(n->op)->flags & NTI_NO_GRADIENT)) continue;
+        if (n->mark != w->epoch || (!s->input && (!nti_is_float(n->pub.dtype) || (nti_row_of(n->op)->flags & NTI_NO_GRADIENT)))) continue;
         for (int k = 0; k < n->inputs; k++)
             if (n->in[k]->reach == w->epoch) n->reach = w->epoch;
         if (n->reach != w->epoch) continue;
@@ -25252,10 +25310,10 @@ static int nti_sample_visit(nti_side *s, nti_node *n, uint32_t epoch, int64_t *l
         nti_node *x = n->in[k];
         if (x->reach != epoch) continue;
         if (before != NTI_SHARED) own = nti_sample_operand(n, k, before, s->samples);
-        if (x->wanted && own > 0 && s->samples == 1) own = NTI_SHARED; // the parameters of the only sample
-        if (own == NTI_UNKNOWN || (x->wanted && own > 0) || (own > 0 && x->pub.rank > NT_MAX_RANK - 2)) return 0;
+        if (!s->input && x->wanted && own > 0 && s->samples == 1) own = NTI_SHARED; // the parameters of the only sample
+        if (own == NTI_UNKNOWN || (s->input ? own == NTI_SHARED : x->wanted && own > 0) || (own > 0 && x->pub.rank > NT_MAX_RANK - 2)) return 0;
         if (own == NTI_SHARED && before != NTI_SHARED && !nti_meet_add(s, n, k, before)) return 0;
-        if (x->wanted) continue;
+        if (x->wanted && !s->input) continue;
         if (list[x->index] != NTI_UNKNOWN && list[x->index] != own) return 0;
         list[x->index] = own;
     }
@@ -25279,6 +25337,14 @@ static int nti_side_look(nti_side *s, nt_params params) {
             s->mixed = n;
     for (int k = 0; k < params.count; k++) nti_n(params.items[k])->wanted = 0;
     return 1;
+}
+
+// 1 if it is known that sample k of f depends on sample k of x alone.
+static int nti_samples_apart(nt_tensor *f, nt_tensor *x) {
+    nti_side s;
+    memset(&s, 0, sizeof s);
+    s.f = f, s.input = nti_n(x);
+    return f == x || (nti_side_look(&s, nti_list(&x, 1)) && !s.mixed);
 }
 
 // The samples of x in front: (n, shape for one sample).
@@ -25809,6 +25875,11 @@ static int nti_ntk_look(nti_ntk *a, nt_samples samples) {
 
 // The choice of an implementation and of groups of rows: by recording, compiling and looking -----------------------------------------
 
+// A message that outlives a rewind.
+typedef struct nti_kept_message { nt_status status; char text[NT_MESSAGE_SIZE]; } nti_kept_message;
+static void nti_message_keep(const nt_tape *t, nti_kept_message *m) { m->status = t->status, memcpy(m->text, t->message, sizeof m->text); }
+static void nti_message_back(nt_tape *t, const nti_kept_message *m) { t->status = m->status, memcpy(t->message, m->text, sizeof m->text); }
+
 typedef struct nti_ntk_trial {
     int implementation;
     int64_t group[2];
@@ -25820,10 +25891,9 @@ typedef struct nti_ntk_trial {
 // What the kernel takes that is recorded with the present groups. Nothing of it stays, nor a message. 0 if it does not even compile.
 static int nti_ntk_measure(nti_ntk *a, size_t budget, nti_ntk_trial *x) {
     nt_compile_desc d;
-    char message[NT_MESSAGE_SIZE];
-    nt_status status = a->t->status;
+    nti_kept_message kept;
     nt_marker mark = nt_mark(a->t);
-    memset(&d, 0, sizeof d), memcpy(message, a->t->message, sizeof message);
+    memset(&d, 0, sizeof d), nti_message_keep(a->t, &kept);
     nt_tensor *k = nti_ntk_record(a, x->implementation);
     nt_program *p = k ? nt_compile(k, &d) : NULL;
     if (p && budget && nt_report(p).peak > budget) { // perhaps with values computed again
@@ -25836,7 +25906,7 @@ static int nti_ntk_measure(nti_ntk *a, size_t budget, nti_ntk_trial *x) {
         x->seconds = r.time, x->bytes = r.peak, x->fits = !budget || r.peak <= budget;
     }
     nt_rewind(a->t, mark);
-    a->t->status = status, memcpy(a->t->message, message, sizeof message);
+    nti_message_back(a->t, &kept);
     return p != NULL;
 }
 
@@ -25873,26 +25943,382 @@ static int nti_ntk_choose(nti_ntk *a, int implementation, size_t budget) {
     return best.implementation;
 }
 
+// Everything but the choice: 1 if there is a kernel to record, 0 if it is empty (of zeros), -1 after an error or a NULL.
+static int nti_ntk_open(nti_ntk *a, nt_tensor *f1, nt_tensor *f2, nt_params params, const nt_empirical_desc *d) {
+    memset(a, 0, sizeof *a);
+    if (!nti_empirical_outputs(nti_ntk_name, f1, &f2) || !nti_list_valid(params)) return -1;
+    a->t = f1->tape, a->params = params, a->side[0].f = f1, a->side[1].f = f2;
+    if (!nti_derivative_list(a->t, nti_ntk_name, "parameter", params) || !nti_form_make(nti_ntk_name, f1, f2, d, &a->form)) return -1;
+    if ((unsigned)d->implementation > NT_NTK_STRUCTURED || (unsigned)d->samples > NT_SAMPLES_MIXED) {
+        nti_sticky(a->t, NT_ERROR_ARGUMENT, "%s: .implementation is one of nt_ntk_implementation and .samples of nt_samples", nti_ntk_name);
+        return -1;
+    }
+    if (!nt_size(f1) || !nt_size(f2)) return 0;
+    if (nt_size(f1) > INT32_MAX || nt_size(f2) > INT32_MAX) {
+        nti_sticky(a->t, NT_ERROR_SHAPE, "%s: %v or %v has too many elements to count them", nti_ntk_name, f1, f2);
+        return -1;
+    }
+    return nti_ntk_look(a, d->samples) ? 1 : -1;
+}
+
 NT_API nt_tensor *nt_empirical_ntk(nt_tensor *f1, nt_tensor *f2, nt_params params, const nt_empirical_desc *desc) {
     nt_empirical_desc d;
     nti_ntk a;
-    memset(&d, 0, sizeof d), memset(&a, 0, sizeof a);
+    memset(&d, 0, sizeof d);
     if (desc) d = *desc;
-    if (!nti_empirical_outputs(nti_ntk_name, f1, &f2) || !nti_list_valid(params)) return NULL;
-    a.t = f1->tape, a.params = params, a.side[0].f = f1, a.side[1].f = f2;
-    if (!nti_derivative_list(a.t, nti_ntk_name, "parameter", params) || !nti_form_make(nti_ntk_name, f1, f2, &d, &a.form)) return NULL;
-    if ((unsigned)d.implementation > NT_NTK_STRUCTURED || (unsigned)d.samples > NT_SAMPLES_MIXED) {
-        nti_sticky(a.t, NT_ERROR_ARGUMENT, "%s: .implementation is one of nt_ntk_implementation and .samples of nt_samples", nti_ntk_name);
-        return NULL;
-    }
-    if (!nt_size(f1) || !nt_size(f2)) return nt_full(a.t, f1->dtype, a.form.shape, 0);
-    if (nt_size(f1) > INT32_MAX || nt_size(f2) > INT32_MAX) {
-        nti_sticky(a.t, NT_ERROR_SHAPE, "%s: %v or %v has too many elements to count them", nti_ntk_name, f1, f2);
-        return NULL;
-    }
-    if (!nti_ntk_look(&a, d.samples)) return NULL;
+    int open = nti_ntk_open(&a, f1, f2, params, &d);
+    if (open <= 0) return open ? NULL : nt_full(a.t, f1->dtype, a.form.shape, 0);
     int implementation = nti_ntk_choose(&a, d.implementation, d.budget);
     return a.t->sticky ? NULL : nti_ntk_record(&a, implementation);
+}
+
+// Kernels of arrays: blocks of pairs through one program --------------------------------------------------------------------------
+
+#define NTI_PAIRED_SAMPLES 32 // of each side that go through a program together, where they may
+
+typedef struct nti_paired {
+    nt_tape *t;
+    nt_layer *net;
+    const char *name;
+    nt_empirical_kernel_desc d;
+    const char *x[2];
+    int self;                         // x1 against itself
+    int64_t n[2], first[2], count[2]; // samples; the part of the matrix that is wanted
+    size_t bytes;                     // of a sample
+    int tangents;
+    nt_tensor *input[2], *key;        // key: of tangents
+    nt_program *program;
+    int64_t samples;                  // of each side in a run of the program
+    nti_form form;
+    int64_t elements;                 // of the kernel of a pair
+    size_t size;                      // of an element
+    // takes the kernel of pair number `at` of the part; `swapped`: of the transposed pair, its axes are to change places
+    void (*take)(struct nti_paired *p, int what, int64_t at, const void *from, int swapped);
+    void *user;
+} nti_paired;
+
+// Where element e of a pair's kernel is in that of the transposed pair.
+static int64_t nti_form_swapped(const nti_form *f, int64_t e) {
+    int64_t sum = 0, step = 1;
+    for (int a = f->rank - 1, k = f->shape.rank - 1; a > 0; a--) {
+        if (f->kind[a] == NTI_AXIS_TRACED) continue;
+        int64_t n = f->shape.size[k], at = e % n;
+        e /= n, k--;
+        if (f->kind[a] == NTI_AXIS_KEPT) at = at * n + e % n, e /= n, n *= n, k--; // both of the same size
+        sum += at * step, step *= n;
+    }
+    return sum;
+}
+
+static nt_empirical_desc nti_paired_axes(const nti_paired *p) {
+    nt_empirical_desc d;
+    memset(&d, 0, sizeof d);
+    d.trace = p->d.trace, d.diagonal = p->d.diagonal, d.implementation = p->d.implementation, d.budget = p->d.budget;
+    return d;
+}
+
+static nt_params nti_paired_params(const nti_paired *p) {
+    return p->d.params.count ? p->d.params : p->d.apply.params.count ? p->d.apply.params : nt_parameters(p->net);
+}
+
+// The mean over random directions v of (J1 v)(J2 v)^T, the same v for all samples.
+static nt_tensor *nti_ntk_by_tangents(nti_paired *p, nt_tensor *f1, nt_tensor *f2, const nt_empirical_desc *d) {
+    nt_params params = nti_paired_params(p), v = nti_result_list(p->t, p->name, params.count), y;
+    nt_tensor *pair[2];
+    pair[0] = f1, pair[1] = f2;
+    nt_map *m = nt_map_begin(p->t, p->tangents, NULL);
+    nt_tensor *key = nt_fold_in(p->key, nt_map_index(m));
+    for (int k = 0; k < v.count; k++) {
+        nt_tensor *w = params.items[k], *own = nt_fold_in(key, nt_scalar(p->t, NT_U32, k));
+        v.items[k] = nt_normal(own, w->dtype, nt_shape_of(w));
+    }
+    y = v.count && !p->t->sticky ? nt_jvp(nti_list(pair, 2), params, v) : nti_list(NULL, 0);
+    nt_tensor *k = y.count ? nt_map_mean(m, nt_empirical_nngp(y.items[0], y.items[1], d)) : NULL;
+    nt_map_end(m);
+    return k;
+}
+
+// Records the kernels for blocks of p->samples; the outputs, NNGP first. *apart: 0 if the samples of a block might meet.
+static nt_params nti_paired_record(nti_paired *p, int *apart) {
+    nt_tensor *f[2];
+    nt_params out = nti_result_list(p->t, p->name, 2), none = nti_list(NULL, 0);
+    nt_shape shape = nti_batch_shape(p->d.shape, p->samples), key = nt_shape_make(0, NULL);
+    nt_empirical_desc d = nti_paired_axes(p);
+    *apart = 1, key.rank = 1, key.size[0] = 2;
+    if (p->tangents) p->key = nt_input(p->t, NT_U32, key);
+    for (int j = 0; j < 2; j++) {
+        p->input[j] = nt_input(p->t, p->d.dtype, shape), f[j] = nt_apply(p->net, p->input[j], &p->d.apply);
+        if (!f[j]) return none;
+        if (f[j]->rank < 1 || f[j]->shape[0] != p->samples) {
+            nti_sticky(p->t, NT_ERROR_SHAPE, "%s: the network makes %v of %v; axis 0 of both counts samples", p->name, f[j], p->input[j]);
+            return none;
+        }
+        if (p->samples > 1 && !nti_samples_apart(f[j], p->input[j])) *apart = 0;
+    }
+    if (!nti_form_make(p->name, f[0], f[1], &d, &p->form)) return none;
+    if (p->form.kind[0] != NTI_AXIS_KEPT) {
+        nti_sticky(p->t, NT_ERROR_ARGUMENT, "%s: axis 0 counts samples; it cannot be in .trace or .diagonal", p->name);
+        return none;
+    }
+    if (!*apart) return none;
+    p->size = nt_dtype_size(f[0]->dtype), p->elements = 1, out.count = 0;
+    for (int k = 2; k < p->form.shape.rank; k++) p->elements *= p->form.shape.size[k];
+    if (p->d.what & NT_NNGP) out.items[out.count++] = nt_empirical_nngp(f[0], f[1], &d);
+    if (p->d.what & NT_NTK)
+        out.items[out.count++] = p->tangents ? nti_ntk_by_tangents(p, f[0], f[1], &d) : nt_empirical_ntk(f[0], f[1], nti_paired_params(p), &d);
+    return p->t->sticky ? none : out;
+}
+
+// Names the implementation, by a trial that depends on the network alone.
+static void nti_paired_choose(nti_paired *p) {
+    nt_empirical_desc d = nti_paired_axes(p);
+    nt_marker mark = nt_mark(p->t);
+    nti_ntk a;
+    nt_tensor *f[2];
+    p->samples = p->d.apply.train ? 1 : 8;
+    for (int j = 0; j < 2; j++) {
+        nt_tensor *x = nt_input(p->t, p->d.dtype, nti_batch_shape(p->d.shape, p->samples));
+        f[j] = nt_apply(p->net, x, &p->d.apply);
+    }
+    if (f[0] && f[1] && nti_ntk_open(&a, f[0], f[1], nti_paired_params(p), &d) > 0) p->d.implementation = (nt_ntk_implementation)nti_ntk_choose(&a, NT_NTK_AUTO, 0);
+    nt_rewind(p->t, mark); // errors come again
+}
+
+// The program of the largest blocks that fit; 0 after an error.
+static int nti_paired_compile(nti_paired *p) {
+    nt_compile_desc c;
+    int apart;
+    memset(&c, 0, sizeof c);
+    c.budget = p->d.budget;
+    if ((p->d.what & NT_NTK) && !p->tangents && p->d.implementation == NT_NTK_AUTO) nti_paired_choose(p);
+    p->samples = p->d.apply.train ? 1 : nti_min(NTI_PAIRED_SAMPLES, nti_max(p->count[0], p->count[1]));
+    for (;;) {
+        nt_marker mark = nt_mark(p->t);
+        nt_params out = nti_paired_record(p, &apart);
+        if (out.count) p->program = nt_compile_many(p->t, out, &c);
+        if (p->program) return 1;
+        nt_status s = p->t->status;
+        if (apart && (p->samples == 1 || (s != NT_ERROR_BUDGET && s != NT_ERROR_MEMORY))) return 0;
+        nt_rewind(p->t, mark);
+        p->samples = apart ? p->samples / 2 : 1;
+    }
+}
+
+// Copies samples first, first + 1 .. of side `from` into input j; the last one again behind the end.
+static void nti_paired_load(nti_paired *p, int j, int from, int64_t first) {
+    char *to = (char *)nt_data(p->input[j]);
+    if (!to) return; // the network does not read it
+    nti_n(p->input[j])->written = 1;
+    for (int64_t k = 0; k < p->samples; k++)
+        memcpy(to + (size_t)k * p->bytes, p->x[from] + (size_t)nti_min(first + k, p->n[from] - 1) * p->bytes, p->bytes);
+}
+
+static int nti_paired_wants(const nti_paired *p, int64_t i, int64_t j) {
+    return i >= p->first[0] && i < p->first[0] + p->count[0] && j >= p->first[1] && j < p->first[1] + p->count[1];
+}
+
+// Hands on the pairs (i0 + r, j0 + c) that the program has computed. Of x1 against itself those with i <= j count, and stand for both;
+// `swapped`: they were asked for because of pairs (j, i) that no other block gives.
+static void nti_paired_give(nti_paired *p, int64_t i0, int64_t rows, int64_t j0, int64_t columns, int swapped) {
+    const char *out[2];
+    int count = 0;
+    for (int w = 0; w < 2; w++) out[w] = p->d.what >> w & 1 ? (const char *)nt_output(p->program, count++) : NULL;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++) {
+            int64_t i = i0 + r, j = j0 + c, at = (i - p->first[0]) * p->count[1] + j - p->first[1],
+                    mirrored = (j - p->first[0]) * p->count[1] + i - p->first[1];
+            if (p->self && i > j) continue;
+            int here = nti_paired_wants(p, i, j), there = p->self && i != j && nti_paired_wants(p, j, i);
+            for (int w = 0; w < 2; w++) {
+                const char *from = out[w] ? out[w] + (size_t)((r * p->samples + c) * p->elements) * p->size : NULL;
+                if (from && here && !swapped) p->take(p, w, at, from, 0);
+                if (from && there && (!swapped || !here)) p->take(p, w, mirrored, from, 1);
+            }
+        }
+}
+
+static nt_status nti_paired_sink(const nti_paired *p, int64_t i0, int64_t rows, int64_t j0, int64_t columns) {
+    nt_empirical_block b;
+    if (!p->d.sink.take) return NT_OK;
+    b.row = i0, b.rows = rows, b.column = j0, b.columns = columns, b.pitch = p->samples, b.elements = p->elements;
+    b.nngp = p->d.what & NT_NNGP ? nt_output(p->program, 0) : NULL;
+    b.ntk = p->d.what & NT_NTK ? nt_output(p->program, p->d.what == (NT_NNGP | NT_NTK)) : NULL;
+    return p->d.sink.take(p->d.sink.user, &b) ? NT_CANCELLED : NT_OK;
+}
+
+static nt_status nti_paired_run(nti_paired *p, int64_t i0, int64_t rows, int64_t j0, int64_t columns, int swapped) {
+    nti_paired_load(p, 0, 0, i0), nti_paired_load(p, 1, !p->self, j0);
+    nt_status s = nt_run(p->program);
+    if (s == NT_OK) nti_paired_give(p, i0, rows, j0, columns, swapped), s = nti_paired_sink(p, i0, rows, j0, columns);
+    return s;
+}
+
+// Pairs (i, j) with i > j of the block that no pair (j, i) of the wanted part stands for.
+static int nti_paired_is_alone(const nti_paired *p, int64_t i0, int64_t rows, int64_t j0, int64_t columns) {
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++)
+            if (i0 + r > j0 + c && !nti_paired_wants(p, j0 + c, i0 + r)) return 1;
+    return 0;
+}
+
+static int nti_is_cancelled(const nt_cancel *c) { return c->asked && c->asked(c->user); }
+
+static void nti_show_progress(const nt_progress *p, double done) {
+    if (p->update) p->update(p->user, done);
+}
+
+// All blocks; progress goes on from `done` by `share`.
+static nt_status nti_paired_all(nti_paired *p, double done, double share, int ask) {
+    for (int64_t r = 0; r < p->count[0]; r += p->samples)
+        for (int64_t c = 0; c < p->count[1]; c += p->samples) {
+            int64_t rows = nti_min(p->samples, p->count[0] - r), columns = nti_min(p->samples, p->count[1] - c), i = p->first[0] + r,
+                    j = p->first[1] + c;
+            nt_status s = ask && nti_is_cancelled(&p->d.cancel) ? NT_CANCELLED : NT_OK;
+            if (s == NT_OK && (!p->self || i < j + columns)) s = nti_paired_run(p, i, rows, j, columns, 0);
+            if (s == NT_OK && p->self && nti_paired_is_alone(p, i, rows, j, columns)) s = nti_paired_run(p, j, columns, i, rows, 1);
+            if (s != NT_OK) return s;
+            double before = (double)r * (double)p->count[1] + (double)rows * (double)(c + columns);
+            nti_show_progress(&p->d.progress, done + share * before / ((double)p->count[0] * (double)p->count[1]));
+        }
+    return NT_OK;
+}
+
+// The arguments of both calls; NT_OK, or an error with its message.
+static nt_status nti_paired_open(nti_paired *p, nt_layer *net, const char *name, const void *x1, int64_t n1, const void *x2, int64_t n2) {
+    nt_tape *t = net->tape;
+    p->t = t, p->net = net, p->name = name, p->self = !x2;
+    p->x[0] = (const char *)x1, p->x[1] = (const char *)(x2 ? x2 : x1), p->n[0] = n1, p->n[1] = x2 ? n2 : n1;
+    if (t->sticky) return t->status;
+    if (!p->d.what) p->d.what = NT_NNGP | NT_NTK;
+    int64_t *first = p->first, *count = p->count;
+    first[0] = p->d.row, first[1] = p->d.column, count[0] = p->d.rows, count[1] = p->d.columns;
+    if (!x1 || n1 < 0 || p->n[1] < 0) return nti_fail(t, NT_ERROR_ARGUMENT, "%s: %lld samples at x1 and %lld at x2", name, (long long)n1, (long long)p->n[1]);
+    if (p->d.what & ~(NT_NNGP | NT_NTK)) return nti_fail(t, NT_ERROR_ARGUMENT, "%s: .what is NT_NNGP, NT_NTK or both", name);
+    if (!nti_shape_valid(&p->d.shape, p->d.dtype) || p->d.shape.rank > NT_MAX_RANK - 1)
+        return nti_fail(t, NT_ERROR_SHAPE, "%s: .shape is that of one sample, of at most 7 axes, not %S", name, &p->d.shape);
+    for (int k = 0; k < 2; k++) {
+        if (!count[k]) count[k] = p->n[k] - first[k];
+        if (first[k] < 0 || count[k] < 0 || first[k] > p->n[k] || count[k] > p->n[k] - first[k])
+            return nti_fail(t, NT_ERROR_ARGUMENT, "%s: %s %lld to %lld of %lld", name, k ? "columns" : "rows", (long long)first[k],
+                            (long long)(first[k] + count[k]), (long long)p->n[k]);
+    }
+    p->bytes = (size_t)nti_count(p->d.shape.rank, p->d.shape.size) * nt_dtype_size(p->d.dtype);
+    return NT_OK;
+}
+
+static void nti_paired_copy(nti_paired *p, int what, int64_t at, const void *from, int swapped) {
+    char *to = (char *)(what ? p->d.ntk : p->d.nngp);
+    if (!to) return;
+    to += (size_t)(at * p->elements) * p->size;
+    if (!swapped) { memcpy(to, from, (size_t)p->elements * p->size); return; }
+    for (int64_t e = 0; e < p->elements; e++)
+        memcpy(to + (size_t)nti_form_swapped(&p->form, e) * p->size, (const char *)from + (size_t)e * p->size, p->size);
+}
+
+// What was recorded and compiled goes; the message stays.
+static nt_status nti_paired_close(nti_paired *p, nt_marker mark, nt_status s) {
+    nti_kept_message kept;
+    if (s == NT_OK && p->t->status != NT_OK && p->t->sticky) s = p->t->status;
+    nti_message_keep(p->t, &kept);
+    nt_rewind(p->t, mark);
+    nti_message_back(p->t, &kept);
+    return s;
+}
+
+NT_API nt_status nt_empirical_kernel(nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_empirical_kernel_desc *desc) {
+    nti_paired p;
+    memset(&p, 0, sizeof p);
+    if (!net || !desc) return NT_ERROR_ARGUMENT;
+    p.d = *desc, p.take = nti_paired_copy;
+    nt_status s = nti_paired_open(&p, net, "nt_empirical_kernel", x1, n1, x2, n2);
+    if (s != NT_OK || !p.count[0] || !p.count[1]) return s;
+    nt_marker mark = nt_mark(p.t);
+    s = nti_paired_compile(&p) ? nti_paired_all(&p, 0, 1, 1) : p.t->status;
+    return nti_paired_close(&p, mark, s);
+}
+
+// Means over random networks ------------------------------------------------------------------------------------------------------
+
+typedef struct nti_sums { double *mean[2], *squares[2]; int64_t count; } nti_sums;
+
+static void nti_paired_sum(nti_paired *p, int what, int64_t at, const void *from, int swapped) { // Welford's update
+    const nti_sums *sums = (const nti_sums *)p->user;
+    double *mean = sums->mean[what], *squares = sums->squares[what], n = (double)sums->count + 1;
+    for (int64_t e = 0; e < p->elements && mean; e++) {
+        double x = p->size == sizeof(double) ? ((const double *)from)[e] : (double)((const float *)from)[e];
+        int64_t k = at * p->elements + (swapped ? nti_form_swapped(&p->form, e) : e);
+        double from_mean = x - mean[k];
+        mean[k] += from_mean / n;
+        if (squares) squares[k] += from_mean * (x - mean[k]);
+    }
+}
+
+// Parameters and state of the network: copied to `kept`, or back.
+static void nti_layer_values(const nt_layer *net, char *kept, int back) {
+    for (int k = 0; k < net->params + net->states; k++) {
+        size_t bytes = nt_bytes(net->list[k]);
+        if (back) memcpy(nt_data(net->list[k]), kept, bytes);
+        else memcpy(kept, nt_data(net->list[k]), bytes);
+        kept += bytes;
+    }
+}
+
+static nt_status nti_monte_carlo(nti_paired *p, nt_key_value key, int64_t samples, int64_t *count) {
+    nti_sums *sums = (nti_sums *)p->user;
+    nt_tensor *x = nt_input(p->t, p->d.dtype, nti_batch_shape(p->d.shape, 1));
+    nt_status s = nt_init(p->net, nt_key_fold_in(key, 0), x); // shapes
+    if (s != NT_OK || !nti_paired_compile(p)) return p->t->status;
+    if (p->size != sizeof(float) && p->size != sizeof(double)) return nti_fail(p->t, NT_ERROR_DTYPE, "%s: outputs are f32 or f64", p->name);
+    if (!*count)
+        for (int64_t w = 0, n = p->count[0] * p->count[1] * p->elements; w < 2; w++) {
+            if (sums->mean[w]) memset(sums->mean[w], 0, (size_t)n * sizeof(double));
+            if (sums->squares[w]) memset(sums->squares[w], 0, (size_t)n * sizeof(double));
+        }
+    for (; *count < samples; ++*count) {
+        nt_key_value own = nt_key_fold_in(key, (uint32_t)*count);
+        if (nti_is_cancelled(&p->d.cancel)) return NT_CANCELLED;
+        if ((s = nt_init(p->net, own, x)) != NT_OK) return s;
+        own = nt_key_fold_in(own, 0x7a6e6774u); // another one for tangents
+        if (p->key) nt_write(p->key, own.word);
+        sums->count = *count;
+        s = nti_paired_all(p, (double)*count / (double)samples, 1 / (double)samples, 0);
+        if (s != NT_OK) return s;
+    }
+    return NT_OK;
+}
+
+NT_API nt_status nt_kernel_monte_carlo(nt_layer *net, nt_key_value key, int64_t samples, const void *x1, int64_t n1, const void *x2, int64_t n2,
+                                       const nt_monte_carlo_desc *desc) {
+    static const char name[] = "nt_kernel_monte_carlo";
+    nti_paired p;
+    nti_sums sums;
+    int64_t none = 0, *count = desc && desc->count ? desc->count : &none;
+    memset(&p, 0, sizeof p), memset(&sums, 0, sizeof sums);
+    if (!net || !desc) return NT_ERROR_ARGUMENT;
+    p.d.what = desc->what, p.d.dtype = desc->dtype, p.d.shape = desc->shape, p.d.diagonal = desc->diagonal, p.d.budget = desc->budget;
+    p.d.implementation = desc->implementation, p.d.progress = desc->progress, p.d.cancel = desc->cancel, p.tangents = desc->tangents;
+    p.d.trace.count = 1, p.d.trace.axis[0] = NT_LAST, p.take = nti_paired_sum, p.user = &sums;
+    sums.mean[0] = desc->nngp, sums.mean[1] = desc->ntk, sums.squares[0] = desc->nngp_squares, sums.squares[1] = desc->ntk_squares;
+    if (!p.d.what) p.d.what = (desc->nngp ? NT_NNGP : 0) | (desc->ntk ? NT_NTK : 0);
+    nt_status s = nti_paired_open(&p, net, name, x1, n1, x2, n2);
+    if (s != NT_OK) return s;
+    if (*count < 0 || samples < 0 || samples > UINT32_MAX || p.tangents < 0 || (sums.squares[0] && !sums.mean[0]) || (sums.squares[1] && !sums.mean[1]))
+        return nti_fail(p.t, NT_ERROR_ARGUMENT, "%s: %lld of %lld networks, %d tangents; squares go with their means", name, (long long)*count,
+                        (long long)samples, p.tangents);
+    if (!p.count[0] || !p.count[1] || *count >= samples) return NT_OK;
+    nt_marker mark = nt_mark(p.t);
+    size_t bytes = 0;
+    for (int k = 0; net->initialised && k < net->params + net->states; k++) bytes += nt_bytes(net->list[k]);
+    char *kept = net->initialised ? (char *)nti_high(p.t, NTI_PLAIN, NTI_FOR_OBJECT, bytes + 1) : NULL;
+    if (net->initialised && !kept) s = nti_out_of_memory(p.t, name);
+    if (kept) nti_layer_values(net, kept, 0);
+    if (s == NT_OK) s = nti_monte_carlo(&p, key, samples, count);
+    if (kept) nti_layer_values(net, kept, 1);
+    return nti_paired_close(&p, mark, s);
+}
+
+NT_API void nt_standard_errors(const double *squares, int64_t count, int64_t n, double *errors) {
+    for (int64_t k = 0; k < n; k++) errors[k] = count > 1 ? sqrt(squares[k] / ((double)count * ((double)count - 1))) : HUGE_VAL;
 }
 // >>predictions
 // ---------------------------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 // Kernels of finite networks: every implementation against Jacobians from finite differences in f64, multiplied in loops written here;
 // golden cases; what is computed apart and what is not.
 #include "../nttrain.h"
-#include "golden.h"
 #include "tap.h"
+#include <math.h>
+#include <stdlib.h>
 
 // Deterministic numbers in about [-1, 1], not the library's.
 static double number(uint64_t *state) {
@@ -276,7 +277,593 @@ static void network_forms(int which) {
     nt_tape_close(n.t);
 }
 
+// ---------------------------------------------------------------------------------------------------------------------
+// Golden cases: the networks of data/kernels that are applied with given parameters
+// ---------------------------------------------------------------------------------------------------------------------
+static nt_tensor *golden_dense(network *n, nt_tensor *x, double w_std, double b_std, int ntk) { // weights n->p[n->at ..]
+    nt_tensor *w = n->p[n->at++], *y = nt_matmul(x, w);
+    if (ntk) y = nt_scale(y, w_std / sqrt((double)w->shape[0]));
+    if (b_std < 0) return y;
+    nt_tensor *b = nt_flatten(n->p[n->at++], 0);
+    return nt_add(y, ntk ? nt_scale(b, b_std) : b);
+}
+
+static nt_tensor *golden_conv(network *n, nt_tensor *x, int s0, int s1, nt_padding padding, double w_std, double b_std) {
+    nt_conv_desc d;
+    nt_tensor *w = n->p[n->at++];
+    memset(&d, 0, sizeof d);
+    d.stride[0] = s0, d.stride[1] = s1, d.padding = padding;
+    nt_tensor *y = nt_scale(nt_conv(x, w, &d), w_std / sqrt((double)(w->shape[0] * w->shape[1] * w->shape[2])));
+    return b_std < 0 ? y : nt_add(y, nt_scale(nt_flatten(n->p[n->at++], 0), b_std));
+}
+
+static nt_tensor *golden_fc(network *n, nt_tensor *x) {
+    x = nt_relu(golden_dense(n, x, 1.3, 0.1, 1));
+    return golden_dense(n, nt_relu(golden_dense(n, x, 1.1, 0.2, 1)), 1, -1, 1);
+}
+static nt_tensor *golden_fc_std(network *n, nt_tensor *x) {
+    x = nt_erf(golden_dense(n, x, 1.3, 0.1, 0));
+    return golden_dense(n, nt_gelu(golden_dense(n, x, 1.1, 0.2, 0)), 1, -1, 0);
+}
+static nt_tensor *golden_cnn(network *n, nt_tensor *x) {
+    x = nt_relu(golden_conv(n, x, 1, 1, NT_SAME, 1.3, 0.1));
+    x = nt_erf(golden_conv(n, x, 2, 1, NT_VALID, 1.1, 0.1));
+    return golden_dense(n, nt_flatten(x, 1), 1, 0.1, 1);
+}
+static nt_tensor *golden_pixels(network *n, nt_tensor *x) {
+    x = nt_relu(golden_conv(n, x, 1, 1, NT_SAME, 1.3, 0.1));
+    return golden_conv(n, x, 1, 1, NT_SAME, 1.1, -1);
+}
+
+static nt_tensor *loaded(nt_tape *t, nt_file *file, const char *name, nt_dtype as) { // NULL: not in the file
+    const nt_file_entry *e = nt_file_find(file, name);
+    if (!e) return NULL;
+    nt_tensor *x = nt_variable(t, as, e->shape, NULL);
+    return x && nt_file_read(file, e, nt_data(x), as) == NT_OK ? x : NULL;
+}
+
+static void golden_case(const char *name, recorded record, nt_axes trace, nt_axes diagonal, nt_dtype dtype) {
+    char path[256];
+    network n;
+    memset(&n, 0, sizeof n);
+    n.t = nt_tape_open(NULL);
+    snprintf(path, sizeof path, "data/kernels/%s.safetensors", name);
+    nt_file *file = nt_file_open(n.t, path);
+    for (; n.count < MOST; n.count++) {
+        snprintf(path, sizeof path, "p%d", n.count);
+        if (!(n.p[n.count] = loaded(n.t, file, path, dtype))) break;
+    }
+    nt_tensor *x[2], *f[2], *v = loaded(n.t, file, "v", dtype), *want[2], *got[2];
+    double tolerance = dtype == NT_F64 ? 1e-10 : 2e-5, worst = 0; // of the cases, relative to the largest element
+    for (int j = 0; j < 2; j++) n.at = 0, x[j] = loaded(n.t, file, j ? "x2" : "x1", dtype), f[j] = x[j] ? record(&n, x[j]) : NULL;
+    nt_params p = { n.count, n.p };
+    want[0] = loaded(n.t, file, v ? "out" : "nngp", NT_F64), want[1] = loaded(n.t, file, "ntk", NT_F64);
+    for (int i = v ? NT_NTK_STRUCTURED : NT_NTK_AUTO; i <= NT_NTK_STRUCTURED && f[0] && f[1]; i++) {
+        nt_empirical_desc d;
+        memset(&d, 0, sizeof d);
+        d.trace = trace, d.diagonal = diagonal, d.implementation = (nt_ntk_implementation)i;
+        got[0] = v ? nt_ntk_vp(f[0], f[1], p, v) : nt_empirical_nngp(f[0], f[1], &d);
+        got[1] = v ? NULL : nt_empirical_ntk(f[0], f[1], p, &d);
+        for (int k = 0; k < 2 - (v != NULL); k++) {
+            int same = got[k] && want[k] && got[k]->rank == want[k]->rank;
+            for (int a = 0; same && a < got[k]->rank; a++) same = got[k]->shape[a] == want[k]->shape[a];
+            double e = same ? distance(nt_cast(got[k], NT_F64), (const double *)nt_data(want[k]), nt_size(want[k])) : HUGE_VAL;
+            if (!(e <= worst)) worst = e;
+        }
+    }
+    if (!f[0] || !f[1]) worst = HUGE_VAL;
+    tap_ok(worst <= tolerance, "golden %s, %s: %.1e%s%s", name, nt_dtype_name(dtype), worst, nt_error(n.t) ? ", " : "", nt_error(n.t) ? nt_error(n.t) : "");
+    nt_file_close(file);
+    nt_tape_close(n.t);
+}
+
+static void golden_cases(nt_dtype dtype) {
+    nt_axes none = { 0, { 0 } }, last = { 1, { -1 } }, image = { 2, { 1, 2 } };
+    golden_case("emp_fc", golden_fc, last, none, dtype);
+    golden_case("emp_fc_full", golden_fc, none, none, dtype);
+    golden_case("emp_fc_diag", golden_fc, none, last, dtype);
+    golden_case("emp_fc_std", golden_fc_std, last, none, dtype);
+    golden_case("emp_conv", golden_cnn, last, none, dtype);
+    golden_case("emp_conv_full", golden_cnn, none, none, dtype);
+    golden_case("emp_pixels_diag", golden_pixels, last, image, dtype);
+    golden_case("emp_pixels_full", golden_pixels, last, none, dtype);
+    golden_case("emp_vp", golden_cnn, none, none, dtype);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What is computed: operations and bytes
+// ---------------------------------------------------------------------------------------------------------------------
+static nt_report_info costs(nt_tensor *k) { return nt_report(k ? nt_compile(k, NULL) : NULL); }
+
+static nt_layer *wide_mlp(nt_tape *t, int outputs) {
+    return NT_SERIAL(t, nt_dense_layer(t, 64, NULL), nt_relu_layer(t), nt_dense_layer(t, 64, NULL), nt_relu_layer(t), nt_dense_layer(t, outputs, NULL));
+}
+
+static void what_it_costs(void) {
+    nt_tape *t = nt_tape_open(NULL);
+    nt_empirical_desc d;
+    nt_layer *net = wide_mlp(t, 4);
+    nt_tensor *x1 = nt_input(t, NT_F32, NT_SHAPE(8, 16)), *x2 = nt_input(t, NT_F32, NT_SHAPE(8, 16)), *f1, *f2, *k;
+    nt_report_info r[2][4], least;
+    nt_init(net, nt_key(1), x1);
+    f1 = nt_apply(net, x1, NULL), f2 = nt_apply(net, x2, NULL);
+    memset(&d, 0, sizeof d);
+    for (int s = 0; s < 2; s++)
+        for (int i = 0; i < 4; i++) {
+            d.implementation = (nt_ntk_implementation)i, d.samples = s ? NT_SAMPLES_MIXED : NT_SAMPLES_AUTO;
+            k = nt_empirical_ntk(f1, f2, nt_parameters(net), &d);
+            r[s][i] = costs(k);
+        }
+    double parameters = 16 * 64 + 64 + 64 * 64 + 64 + 64 * 4 + 4, pairs = 32 * 32;
+    // J1 J2^T alone is 2 P flops a pair of outputs; products of inputs and cotangents need about 2 (16 + 64 + 64 + 64 + 64 + 4)
+    tap_ok(r[0][NT_NTK_JACOBIAN].flops >= 2 * parameters * pairs, "Jacobians: %.0f flops for %.0f parameters and %.0f pairs", r[0][NT_NTK_JACOBIAN].flops, parameters, pairs);
+    tap_ok(r[0][NT_NTK_STRUCTURED].flops < 0.2 * r[0][NT_NTK_JACOBIAN].flops, "structured: %.0f flops", r[0][NT_NTK_STRUCTURED].flops);
+    tap_ok(r[0][NT_NTK_VECTOR_PRODUCTS].peak < 0.5 * r[0][NT_NTK_JACOBIAN].peak, "vector products: %zu bytes, Jacobians %zu", r[0][NT_NTK_VECTOR_PRODUCTS].peak,
+           r[0][NT_NTK_JACOBIAN].peak);
+    tap_ok(r[1][NT_NTK_JACOBIAN].flops > 1.05 * r[0][NT_NTK_JACOBIAN].flops, "mixed samples cost more: %.0f flops", r[1][NT_NTK_JACOBIAN].flops);
+    tap_ok(r[0][NT_NTK_AUTO].time <= r[0][NT_NTK_STRUCTURED].time * (1 + 1e-9), "automatic: %.3g of %.3g, %.3g and %.3g seconds", r[0][0].time, r[0][1].time, r[0][2].time, r[0][3].time);
+    d.samples = NT_SAMPLES_AUTO;
+    for (int i = NT_NTK_AUTO; i <= NT_NTK_STRUCTURED; i++) {
+        size_t budget = i == NT_NTK_VECTOR_PRODUCTS ? r[0][i].peak : i == NT_NTK_JACOBIAN ? r[0][i].peak / 2 : r[0][i].peak * 7 / 8;
+        d.implementation = (nt_ntk_implementation)i, d.budget = budget;
+        k = nt_empirical_ntk(f1, f2, nt_parameters(net), &d);
+        nt_compile_desc c;
+        memset(&c, 0, sizeof c);
+        c.budget = budget;
+        least = nt_report(nt_compile(k, &c));
+        tap_ok(least.peak > 0 && least.peak <= budget, "%s within %zu bytes: %zu, %.2f of the flops", implementation_name[i], budget, least.peak, least.flops / r[0][i].flops);
+        nt_error_clear(t);
+    }
+    // memory does not grow with the number of traced outputs
+    size_t peak[2];
+    for (int j = 0; j < 2; j++) {
+        nt_layer *more = wide_mlp(t, j ? 256 : 16);
+        nt_init(more, nt_key(1), x1);
+        memset(&d, 0, sizeof d);
+        d.trace = NT_AXES(NT_LAST), d.implementation = NT_NTK_STRUCTURED;
+        peak[j] = costs(nt_empirical_ntk(nt_apply(more, x1, NULL), nt_apply(more, x2, NULL), nt_parameters(more), &d)).peak;
+    }
+    tap_ok(peak[1] < peak[0] + 4 * 8 * 256 * 10, "traced over 16 outputs: %zu bytes, over 256: %zu (a few arrays of outputs more)", peak[0], peak[1]);
+    nt_tape_close(t);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Kernels of arrays
+// ---------------------------------------------------------------------------------------------------------------------
+enum { N1 = 5, N2 = 37, PIXELS = 2 * 3 * 2 };
+
+static nt_layer *image_layer(nt_tape *t, int pixel_outputs, nt_parameterization par) {
+    nt_conv_layer_desc c;
+    nt_dense_desc d;
+    memset(&c, 0, sizeof c), memset(&d, 0, sizeof d);
+    c.parameterization = d.parameterization = par, c.W_std = d.W_std = 1.2, c.b_std = d.b_std = 0.2;
+    nt_layer *body = NT_SERIAL(t, nt_conv_layer(t, 4, NT_WINDOW(3, 3), &c), nt_gelu_layer(t), nt_conv_layer(t, 2, NT_WINDOW(3, 3), &c));
+    return pixel_outputs ? body : NT_SERIAL(t, body, nt_tanh_layer(t), nt_flatten_layer(t), nt_dense_layer(t, 3, &d));
+}
+
+typedef struct sunk { int blocks, calls, stop_at; int64_t pairs; double worst; const float *want; int64_t columns, elements; } sunk;
+
+static int sink(void *user, const nt_empirical_block *b) {
+    sunk *s = (sunk *)user;
+    s->blocks++;
+    for (int64_t r = 0; r < b->rows; r++)
+        for (int64_t c = 0; c < b->columns; c++)
+            for (int64_t e = 0; e < b->elements; e++) {
+                float got = ((const float *)b->ntk)[(r * b->pitch + c) * b->elements + e], want = s->want[((b->row + r) * s->columns + b->column + c) * s->elements + e];
+                double d = fabs((double)(got - want));
+                if (!(d <= s->worst)) s->worst = d;
+                s->pairs += !e;
+            }
+    return 0;
+}
+static int stop(void *user) { // asked for the stop_at-th time
+    sunk *s = (sunk *)user;
+    return ++s->calls == s->stop_at;
+}
+static void show(void *user, double done) {
+    double *last = (double *)user;
+    if (done < *last || done > 1) *last = 9;
+    else *last = done;
+}
+
+static double worst_of(const float *a, const float *b, int64_t n) {
+    double most = 0, scale = 0;
+    for (int64_t k = 0; k < n; k++) {
+        if (fabs((double)b[k]) > scale) scale = fabs((double)b[k]);
+        if (!(fabs((double)a[k] - (double)b[k]) <= most)) most = fabs((double)a[k] - (double)b[k]);
+    }
+    return most / scale;
+}
+
+static void of_arrays(int pixel_outputs) {
+    static float x1[N1 * PIXELS], x2[N2 * PIXELS];
+    uint64_t seed = 5;
+    const char *what = pixel_outputs ? "pixels" : "vectors";
+    nt_tape *t = nt_tape_open(NULL);
+    nt_layer *net = image_layer(t, pixel_outputs, NT_PARAM_NTK);
+    for (int k = 0; k < N1 * PIXELS; k++) x1[k] = (float)number(&seed);
+    for (int k = 0; k < N2 * PIXELS; k++) x2[k] = (float)number(&seed);
+    nt_tensor *in1 = nt_constant(t, NT_F32, NT_SHAPE(N1, 2, 3, 2), x1), *in2 = nt_constant(t, NT_F32, NT_SHAPE(N2, 2, 3, 2), x2);
+    nt_init(net, nt_key(4), in1);
+    nt_tensor *f1 = nt_apply(net, in1, NULL), *f2 = nt_apply(net, in2, NULL);
+    nt_empirical_desc e;
+    nt_empirical_kernel_desc d;
+    memset(&e, 0, sizeof e), memset(&d, 0, sizeof d);
+    if (pixel_outputs) e.trace = NT_AXES(1);
+    int64_t elements = pixel_outputs ? 9 * 4 : 9, all = N1 * N2 * elements, self = N2 * N2 * elements;
+    float *want[2], *got[2], *other = (float *)malloc((size_t)self * sizeof *other), *square = (float *)malloc((size_t)self * sizeof *square);
+    for (int k = 0; k < 2; k++) want[k] = (float *)malloc((size_t)all * sizeof **want), got[k] = (float *)malloc((size_t)all * sizeof **got);
+    nt_eval(nt_empirical_nngp(f1, f2, &e), want[0]), nt_eval(nt_empirical_ntk(f1, f2, nt_parameters(net), &e), want[1]);
+    d.trace = e.trace, d.dtype = NT_F32, d.shape = NT_SHAPE(2, 3, 2), d.nngp = got[0], d.ntk = got[1];
+    nt_memory_use before = nt_memory(t), after;
+    nt_status s = nt_empirical_kernel(net, x1, N1, x2, N2, &d);
+    after = nt_memory(t);
+    tap_ok(s == NT_OK && worst_of(got[0], want[0], all) < 1e-6 && worst_of(got[1], want[1], all) < 3e-6, "%s: kernels of arrays, %.1e and %.1e%s%s", what,
+           worst_of(got[0], want[0], all), worst_of(got[1], want[1], all), nt_error(t) ? ", " : "", nt_error(t) ? nt_error(t) : "");
+    tap_ok(before.nodes == after.nodes && before.programs == after.programs && before.inputs == after.inputs && before.scratch == after.scratch, "the memory is given back");
+    for (int i = NT_NTK_JACOBIAN; i <= NT_NTK_STRUCTURED; i++) { // bits: any budget, any part, the whole and its transposed half
+        int same = 1, runs = 0;
+        d.implementation = (nt_ntk_implementation)i, d.what = NT_NTK, d.nngp = NULL, d.budget = 0, d.ntk = got[0];
+        d.row = d.rows = d.column = d.columns = 0;
+        s = nt_empirical_kernel(net, x1, N1, x2, N2, &d);
+        tap_ok(s == NT_OK && worst_of(got[0], want[1], all) < 3e-6, "%s: %s", what, implementation_name[i]);
+        for (size_t budget = 1 << 20; budget >= 1 << 10; budget /= 2) {
+            d.ntk = got[1], d.budget = budget;
+            memset(got[1], 0, (size_t)all * sizeof(float));
+            s = nt_empirical_kernel(net, x1, N1, x2, N2, &d);
+            if (s == NT_ERROR_BUDGET) { nt_error_clear(t); break; }
+            runs++, same = same && s == NT_OK && !memcmp(got[0], got[1], (size_t)all * sizeof(float));
+        }
+        tap_ok(same && runs > 3, "%s, %s: the same bits for %d budgets", what, implementation_name[i], runs);
+        d.budget = 0, d.row = 1, d.rows = 3, d.column = 2, d.columns = 33;
+        s = nt_empirical_kernel(net, x1, N1, x2, N2, &d);
+        for (int r = 0; r < 3; r++)
+            same = same && !memcmp(got[1] + r * 33 * elements, got[0] + ((r + 1) * N2 + 2) * elements, (size_t)(33 * elements) * sizeof(float));
+        tap_ok(same && s == NT_OK, "%s, %s: a part has the bits of the whole", what, implementation_name[i]);
+        d.row = d.rows = d.column = d.columns = 0, d.ntk = square;
+        s = nt_empirical_kernel(net, x2, N2, NULL, 0, &d);
+        nt_marker mark = nt_mark(t);
+        nt_eval(nt_empirical_ntk(f2, NULL, nt_parameters(net), &e), other);
+        nt_rewind(t, mark);
+        tap_ok(s == NT_OK && worst_of(square, other, self) < 3e-6, "%s, %s: against itself, %.1e", what, implementation_name[i], worst_of(square, other, self));
+        same = 1;
+        for (int part = 0; part < 3; part++) { // above, below and across the diagonal
+            static const int at[3][4] = { { 0, 9, 20, 17 }, { 20, 17, 0, 9 }, { 3, 30, 1, 20 } };
+            d.row = at[part][0], d.rows = at[part][1], d.column = at[part][2], d.columns = at[part][3], d.ntk = other, d.budget = part == 2 ? 200000 : 0;
+            s = nt_empirical_kernel(net, x2, N2, NULL, 0, &d);
+            for (int64_t r = 0; r < d.rows; r++)
+                same = same && s == NT_OK && !memcmp(other + r * d.columns * elements, square + ((d.row + r) * N2 + d.column) * elements,
+                                       (size_t)(d.columns * elements) * sizeof(float));
+        }
+        tap_ok(same, "%s, %s: parts of the symmetric kernel have its bits", what, implementation_name[i]);
+        d.budget = 0, d.row = d.rows = d.column = d.columns = 0;
+    }
+    sunk k;
+    double last = 0;
+    memset(&k, 0, sizeof k);
+    k.want = want[1], k.columns = N2, k.elements = elements;
+    d.ntk = NULL, d.sink.take = sink, d.sink.user = &k, d.progress.update = show, d.progress.user = &last;
+    s = nt_empirical_kernel(net, x1, N1, x2, N2, &d);
+    tap_ok(s == NT_OK && k.pairs == N1 * N2 && k.blocks > 1 && k.worst < 1e-4, "%s: a sink sees %lld pairs in %d blocks", what, (long long)k.pairs, k.blocks);
+    tap_ok(last == 1, "progress ends with 1");
+    k.stop_at = 2, k.blocks = 0, d.cancel.asked = stop, d.cancel.user = &k;
+    tap_ok(nt_empirical_kernel(net, x1, N1, x2, N2, &d) == NT_CANCELLED && k.blocks == 1, "cancelled after one block");
+    for (int j = 0; j < 2; j++) free(want[j]), free(got[j]);
+    free(other), free(square);
+    nt_tape_close(t);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Means over random networks
+// ---------------------------------------------------------------------------------------------------------------------
+
+// Kernels of dense(W_std, b_std), activation, dense(1) without bias, of inputs with covariances q over dimensions, infinitely wide: with
+// k = W^2 q + b^2, NNGP = E f f, NTK = NNGP + k E f' f' (the second layer's weights, then the first layer's through the activation).
+static void closed_form(int relu, double q11, double q22, double q12, double w, double b, double *nngp, double *ntk) {
+    double pi = acos(-1.0), k11 = w * w * q11 + b * b, k22 = w * w * q22 + b * b, k = w * w * q12 + b * b, dot;
+    if (relu) {
+        double c = k / sqrt(k11 * k22), angle = acos(c > 1 ? 1 : c);
+        *nngp = sqrt(k11 * k22) * (sin(angle) + (pi - angle) * cos(angle)) / (2 * pi), dot = (pi - angle) / (2 * pi);
+    } else {
+        double d = (1 + 2 * k11) * (1 + 2 * k22);
+        *nngp = 2 / pi * asin(2 * k / sqrt(d)), dot = 4 / pi / sqrt(d - 4 * k * k);
+    }
+    *ntk = *nngp + k * dot;
+}
+
+enum { SAMPLES = 200, WIDTH = 256, DIM = 6, NX = 3, NY = 4 };
+
+static nt_layer *one_hidden(nt_tape *t, int relu) {
+    nt_dense_desc first, last;
+    memset(&first, 0, sizeof first), memset(&last, 0, sizeof last);
+    first.parameterization = last.parameterization = NT_PARAM_NTK, first.W_std = 1.4, first.b_std = 0.3;
+    last.W_std = 1, last.bias = NT_BIAS_OFF, first.dtype = last.dtype = NT_F64;
+    return NT_SERIAL(t, nt_dense_layer(t, WIDTH, &first), relu ? nt_relu_layer(t) : nt_activation_layer(t, nt_erf), nt_dense_layer(t, 4, &last));
+}
+
+static void monte_carlo(int relu, int tangents) {
+    double x1[NX * DIM], x2[NY * DIM], mean[2][NX * NY], squares[2][NX * NY], error[2][NX * NY], again[4][NX * NY], worst = 0, largest[2] = { 0, 0 }, relative = 0;
+    uint64_t seed = 9;
+    int64_t count = 0;
+    nt_tape *t = nt_tape_open(NULL);
+    nt_layer *net = one_hidden(t, relu);
+    for (int k = 0; k < NX * DIM; k++) x1[k] = number(&seed);
+    for (int k = 0; k < NY * DIM; k++) x2[k] = k < DIM ? x1[k] : number(&seed); // the first ones are equal
+    nt_monte_carlo_desc d;
+    memset(&d, 0, sizeof d);
+    d.dtype = NT_F64, d.shape = NT_SHAPE(DIM), d.nngp = mean[0], d.ntk = mean[1], d.nngp_squares = squares[0], d.ntk_squares = squares[1];
+    d.count = &count, d.tangents = tangents;
+    nt_status s = nt_kernel_monte_carlo(net, nt_key(3), SAMPLES, x1, NX, x2, NY, &d);
+    for (int w = 0; w < 2; w++) nt_standard_errors(squares[w], count, NX * NY, error[w]);
+    for (int i = 0; i < NX; i++)
+        for (int j = 0; j < NY; j++) {
+            double q11 = 0, q22 = 0, q12 = 0, want[2];
+            for (int c = 0; c < DIM; c++) {
+                double a = x1[i * DIM + c], b = x2[j * DIM + c];
+                q11 += a * a / DIM, q22 += b * b / DIM, q12 += a * b / DIM;
+            }
+            closed_form(relu, q11, q22, q12, 1.4, 0.3, &want[0], &want[1]);
+            for (int w = 0; w < 2; w++) {
+                int at = i * NY + j;
+                double z = fabs(mean[w][at] - want[w]) / (5 * error[w][at] + 2.0 / WIDTH * fabs(want[w]));
+                if (!(z <= worst)) worst = z;
+                largest[w] = fmax(largest[w], fabs(want[w]));
+            }
+        }
+    for (int k = 0; k < NX * NY; k++) relative = fmax(relative, fmax(error[0][k] / largest[0], error[1][k] / largest[1]));
+    tap_ok(s == NT_OK && count == SAMPLES && worst < 1 && relative < 0.1, "%s, %d tangents: %d networks against the closed form, %.2f of 5 standard errors (the largest is %.3f of the kernel)",
+           relu ? "relu" : "erf", tangents, SAMPLES, worst, relative);
+    // on from 17, stopped in between, then to the end
+    double *into[4];
+    sunk k;
+    memset(&k, 0, sizeof k);
+    for (int w = 0; w < 4; w++) into[w] = again[w];
+    d.nngp = into[0], d.ntk = into[1], d.nngp_squares = into[2], d.ntk_squares = into[3], count = 0;
+    s = nt_kernel_monte_carlo(net, nt_key(3), 17, x1, NX, x2, NY, &d);
+    d.cancel.asked = stop, d.cancel.user = &k, k.stop_at = 6, d.budget = 1 << 20;
+    nt_status stopped = nt_kernel_monte_carlo(net, nt_key(3), SAMPLES, x1, NX, x2, NY, &d);
+    tap_ok(s == NT_OK && stopped == NT_CANCELLED && count == 22, "stopped after network 22: %d", (int)count);
+    d.cancel.asked = NULL;
+    s = nt_kernel_monte_carlo(net, nt_key(3), SAMPLES, x1, NX, x2, NY, &d);
+    int same = s == NT_OK && count == SAMPLES;
+    for (int w = 0; w < 2; w++) same = same && !memcmp(again[w], mean[w], sizeof mean[w]) && !memcmp(again[2 + w], squares[w], sizeof squares[w]);
+    tap_ok(same, "in three parts: the same bits");
+    // against itself, with parameters of its own that stay
+    nt_init(net, nt_key(77), nt_input(t, NT_F64, NT_SHAPE(1, DIM)));
+    double own[DIM * WIDTH], kept[DIM * WIDTH], itself[NX * NX];
+    memcpy(own, nt_data(nt_parameters(net).items[0]), sizeof own);
+    memset(&d, 0, sizeof d);
+    d.dtype = NT_F64, d.shape = NT_SHAPE(DIM), d.ntk = itself, d.tangents = tangents;
+    s = nt_kernel_monte_carlo(net, nt_key(3), SAMPLES, x1, NX, NULL, 0, &d);
+    memcpy(kept, nt_data(nt_parameters(net).items[0]), sizeof kept);
+    tap_ok(s == NT_OK && !memcmp(own, kept, sizeof own), "the network has its parameters again");
+    tap_ok(s == NT_OK && fabs(itself[NX] - itself[1]) == 0 && fabs(itself[0] - mean[1][0]) <= 1e-12 * fabs(itself[0]) && fabs(itself[NX] - mean[1][NY]) <= 1e-12, "against itself: symmetric, the same numbers");
+    nt_tape_close(t);
+}
+
+static void constant_memory(void) {
+    size_t total[2];
+    float x[4 * 8];
+    uint64_t seed = 1;
+    for (int k = 0; k < 32; k++) x[k] = (float)number(&seed);
+    for (int j = 0; j < 2; j++) {
+        double k[16];
+        nt_tape *t = nt_tape_open(NULL);
+        nt_layer *net = wide_mlp(t, 3);
+        nt_monte_carlo_desc d;
+        memset(&d, 0, sizeof d);
+        d.dtype = NT_F32, d.shape = NT_SHAPE(8), d.ntk = k;
+        tap_ok(nt_kernel_monte_carlo(net, nt_key(1), j ? 200 : 2, x, 4, NULL, 0, &d) == NT_OK, "%d networks", j ? 200 : 2);
+        total[j] = nt_memory(t).total;
+        nt_tape_close(t);
+    }
+    tap_is_int((long)total[1], (long)total[0], "the bytes do not depend on the number of networks");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Errors
+// ---------------------------------------------------------------------------------------------------------------------
+static void refused(nt_tape *t, int failed, nt_status status, const char *text) {
+    const char *message = nt_error(t);
+    tap_ok(failed && message && nt_error_status(t) == status && strstr(message, text), "refused: %s", message ? message : "(no message)");
+    nt_error_clear(t);
+}
+
+static void errors(void) {
+    network n, other;
+    memset(&n, 0, sizeof n), memset(&other, 0, sizeof other);
+    n.t = nt_tape_open(NULL), other.t = nt_tape_open(NULL);
+    nt_tape *t = n.t;
+    nt_tensor *f = mlp(&n, random_variable(t, NT_SHAPE(2, 12), 1, 1)), *g = nt_reshape(f, NT_SHAPE(2, 3, 1)), *h = nt_slice_axis(f, 1, 0, 2);
+    nt_tensor *foreign = mlp(&other, random_variable(other.t, NT_SHAPE(2, 12), 1, 1)), *huge = nt_broadcast(f, NT_SHAPE(1, 1, 1, 2, 3));
+    nt_params p = { n.count, n.p }, q = { other.count, other.p };
+    nt_empirical_desc d;
+    memset(&d, 0, sizeof d);
+    refused(t, !nt_empirical_ntk(f, g, p, &d), NT_ERROR_SHAPE, "one rank");
+    refused(t, !nt_empirical_nngp(f, nt_cast(f, NT_F32), &d), NT_ERROR_DTYPE, "one floating dtype");
+    refused(t, !nt_empirical_ntk(f, foreign, p, &d), NT_ERROR_ARGUMENT, "another tape");
+    refused(t, !nt_empirical_ntk(f, NULL, q, &d), NT_ERROR_ARGUMENT, "another tape");
+    refused(t, !nt_empirical_ntk(huge, NULL, p, &d), NT_ERROR_SHAPE, "would have 10 axes");
+    d.trace = NT_AXES(2);
+    refused(t, !nt_empirical_ntk(f, NULL, p, &d), NT_ERROR_ARGUMENT, "axis 2 is out of range");
+    d.trace = NT_AXES(1, -1);
+    refused(t, !nt_empirical_nngp(f, NULL, &d), NT_ERROR_ARGUMENT, "named twice");
+    d.trace = NT_AXES(1);
+    refused(t, !nt_empirical_ntk(f, h, p, &d), NT_ERROR_SHAPE, "axis 1 is in .trace or .diagonal");
+    d.trace.count = 9;
+    refused(t, !nt_empirical_ntk(f, NULL, p, &d), NT_ERROR_ARGUMENT, "a list of 9 axes");
+    d.trace.count = 0, d.implementation = (nt_ntk_implementation)4;
+    refused(t, !nt_empirical_ntk(f, NULL, p, &d), NT_ERROR_ARGUMENT, "nt_ntk_implementation");
+    d.implementation = NT_NTK_AUTO;
+    refused(t, !nt_ntk_vp(f, NULL, p, h), NT_ERROR_SHAPE, "cotangent 0");
+    tap_ok(!nt_empirical_ntk(NULL, f, p, &d) && !nt_empirical_nngp(NULL, NULL, NULL) && !nt_ntk_vp(f, f, p, NULL) && !nt_error(t), "NULL gives NULL");
+    // what mixes samples is named
+    network b;
+    memset(&b, 0, sizeof b);
+    b.t = t;
+    nt_tensor *mixed = batch_norm(&b, random_variable(t, NT_SHAPE(2, 2, 3, 2), 1, 1));
+    d.samples = NT_SAMPLES_APART;
+    nt_params bp = { b.count, b.p };
+    refused(t, !nt_empirical_ntk(mixed, NULL, bp, &d), NT_ERROR_ARGUMENT, "normalize");
+    // parameters that f does not reach, before and after it, count as zero; so does a network of none
+    nt_tensor *extra[MOST + 2], *late = random_variable(t, NT_SHAPE(3), 5, 1), *none = random_variable(t, NT_SHAPE(2, 3), 6, 1);
+    for (int k = 0; k < n.count; k++) extra[k + 1] = n.p[k];
+    extra[0] = late, extra[n.count + 1] = none;
+    nt_params more = { n.count + 2, extra }, only = { 1, &late };
+    int same = 1;
+    for (int i = 0; i < 4; i++) {
+        double x[36], y[36];
+        memset(&d, 0, sizeof d);
+        d.implementation = (nt_ntk_implementation)i;
+        same = same && nt_eval(nt_empirical_ntk(f, NULL, p, &d), x) == NT_OK && nt_eval(nt_empirical_ntk(f, NULL, more, &d), y) == NT_OK && !memcmp(x, y, sizeof x);
+        same = same && nt_eval(nt_empirical_ntk(f, NULL, only, &d), x) == NT_OK;
+        for (int k = 0; k < 36; k++) same = same && x[k] == 0;
+        same = same && nt_eval(nt_empirical_ntk(none, NULL, only, &d), x) == NT_OK;
+    }
+    tap_ok(same, "parameters that f does not reach");
+    d.implementation = NT_NTK_AUTO;
+    nt_tensor *empty = nt_empirical_ntk(nt_slice_axis(f, 0, 0, 0), f, p, &d);
+    tap_ok(empty && nt_size(empty) == 0 && empty->rank == 4, "no samples: an empty kernel");
+    // a message that was there stays through trials
+    nt_write(f, f);
+    nt_empirical_ntk(f, NULL, p, &d);
+    tap_ok(nt_error(t) && strstr(nt_error(t), "nt_write"), "a message from before stays: %s", nt_error(t) ? nt_error(t) : "none");
+    nt_tape_close(t), nt_tape_close(other.t);
+}
+
+static nt_tensor *rows_gone(void *user, nt_tensor *x) { return (void)user, nt_sum_axes(x, NT_AXES(0), 0); }
+
+static void errors_of_arrays(void) {
+    float x[64], k[64];
+    memset(x, 0, sizeof x);
+    nt_tape *t = nt_tape_open(NULL);
+    nt_layer *net = wide_mlp(t, 2);
+    nt_empirical_kernel_desc d;
+    nt_monte_carlo_desc m;
+    double mean[64];
+    memset(&d, 0, sizeof d), memset(&m, 0, sizeof m);
+    d.dtype = m.dtype = NT_F32, d.shape = m.shape = NT_SHAPE(8), d.trace = NT_AXES(1), d.ntk = k, d.what = NT_NTK, m.ntk = mean;
+    refused(t, nt_empirical_kernel(net, x, 4, NULL, 0, &d) == NT_ERROR_STATE, NT_ERROR_STATE, "nt_init");
+    nt_init(net, nt_key(1), nt_input(t, NT_F32, NT_SHAPE(1, 8)));
+    d.rows = 5;
+    refused(t, nt_empirical_kernel(net, x, 4, NULL, 0, &d) == NT_ERROR_ARGUMENT, NT_ERROR_ARGUMENT, "rows 0 to 5 of 4");
+    d.rows = 0, d.trace = NT_AXES(0);
+    refused(t, nt_empirical_kernel(net, x, 4, NULL, 0, &d) == NT_ERROR_ARGUMENT, NT_ERROR_ARGUMENT, "axis 0 counts samples");
+    d.trace = NT_AXES(1), d.shape = NT_SHAPE(7);
+    refused(t, nt_empirical_kernel(net, x, 4, NULL, 0, &d) == NT_ERROR_SHAPE, NT_ERROR_SHAPE, "f32[");
+    d.shape = NT_SHAPE(8), d.what = 8;
+    refused(t, nt_empirical_kernel(net, x, 4, NULL, 0, &d) == NT_ERROR_ARGUMENT, NT_ERROR_ARGUMENT, ".what");
+    d.what = NT_NTK, d.budget = 100;
+    refused(t, nt_empirical_kernel(net, x, 4, NULL, 0, &d) == NT_ERROR_BUDGET, NT_ERROR_BUDGET, "has 100");
+    d.budget = 0;
+    nt_function gone = { rows_gone, NULL };
+    nt_layer *summed = nt_function_layer(t, gone);
+    nt_init(summed, nt_key(1), nt_input(t, NT_F32, NT_SHAPE(1, 8)));
+    refused(t, nt_empirical_kernel(summed, x, 4, NULL, 0, &d) == NT_ERROR_SHAPE, NT_ERROR_SHAPE, "axis 0 of both counts samples");
+    tap_ok(nt_empirical_kernel(NULL, x, 4, NULL, 0, &d) == NT_ERROR_ARGUMENT && nt_empirical_kernel(net, x, 0, NULL, 0, &d) == NT_OK, "no network, no samples");
+    m.tangents = -1;
+    refused(t, nt_kernel_monte_carlo(net, nt_key(1), 2, x, 4, NULL, 0, &m) == NT_ERROR_ARGUMENT, NT_ERROR_ARGUMENT, "-1 tangents");
+    tap_ok(nt_kernel_monte_carlo(net, nt_key(1), 0, x, 4, NULL, 0, NULL) == NT_ERROR_ARGUMENT, "no descriptor");
+    nt_tape_close(t);
+}
+
+// A network that mixes samples: every image goes through alone, so the kernel of arrays is that of batches of one
+static nt_tensor *by_batch(void *user, nt_tensor *x) { return (void)user, nt_add(x, nt_mean_axes(x, NT_AXES(0), 1)); }
+
+static void mixing_arrays(void) {
+    float x[5 * 8], got[25], one[25];
+    uint64_t seed = 3;
+    nt_tape *t = nt_tape_open(NULL);
+    nt_function f = { by_batch, NULL };
+    nt_layer *net = NT_SERIAL(t, nt_dense_layer(t, 6, NULL), nt_function_layer(t, f), nt_tanh_layer(t), nt_dense_layer(t, 1, NULL));
+    nt_empirical_kernel_desc d;
+    memset(&d, 0, sizeof d);
+    for (int k = 0; k < 40; k++) x[k] = (float)number(&seed);
+    nt_init(net, nt_key(1), nt_input(t, NT_F32, NT_SHAPE(1, 8)));
+    d.dtype = NT_F32, d.shape = NT_SHAPE(8), d.trace = NT_AXES(1), d.what = NT_NTK, d.ntk = got;
+    int ok = nt_empirical_kernel(net, x, 5, NULL, 0, &d) == NT_OK;
+    for (int i = 0; i < 5; i++)
+        for (int j = 0; j < 5; j++) {
+            nt_tensor *a = nt_apply(net, nt_constant(t, NT_F32, NT_SHAPE(1, 8), x + 8 * i), NULL), *b = nt_apply(net, nt_constant(t, NT_F32, NT_SHAPE(1, 8), x + 8 * j), NULL);
+            ok = ok && nt_eval(nt_empirical_ntk(a, b, nt_parameters(net), NULL), one + 5 * i + j) == NT_OK;
+        }
+    tap_ok(ok && worst_of(got, one, 25) < 1e-6, "a network that mixes samples: each goes through alone, %.1e", worst_of(got, one, 25));
+    nt_tape_close(t);
+}
+
+// Recorded, by arrays, over random networks; 0 after an error.
+static double all_of_it(nt_tape *t) {
+    float x[4 * 8], k[16], h[16];
+    double mean[16];
+    uint64_t seed = 2;
+    nt_empirical_desc e;
+    nt_empirical_kernel_desc d;
+    nt_monte_carlo_desc m;
+    for (int j = 0; j < 32; j++) x[j] = (float)number(&seed);
+    memset(&e, 0, sizeof e), memset(&d, 0, sizeof d), memset(&m, 0, sizeof m);
+    nt_layer *net = NT_SERIAL(t, nt_dense_layer(t, 9, NULL), nt_tanh_layer(t), nt_dense_layer(t, 3, NULL));
+    e.trace = d.trace = NT_AXES(1), e.budget = 1 << 14, d.dtype = m.dtype = NT_F32, d.shape = m.shape = NT_SHAPE(8), d.what = NT_NTK, d.ntk = k, m.ntk = mean;
+    nt_tensor *in = nt_constant(t, NT_F32, NT_SHAPE(4, 8), x);
+    if (!in || nt_init(net, nt_key(1), in) != NT_OK) return 0;
+    if (nt_eval(nt_empirical_ntk(nt_apply(net, in, NULL), NULL, nt_parameters(net), &e), h) != NT_OK) return 0;
+    if (nt_empirical_kernel(net, x, 4, NULL, 0, &d) != NT_OK || nt_kernel_monte_carlo(net, nt_key(1), 3, x, 4, NULL, 0, &m) != NT_OK) return 0;
+    return 1 + (double)h[1] + (double)k[2] + mean[3];
+}
+
+typedef struct heap { long calls, fail_at, live; } heap;
+static void *heap_allocate(void *user, size_t bytes, size_t alignment) {
+    heap *h = (heap *)user;
+    void *p = NULL;
+    if (++h->calls == h->fail_at || posix_memalign(&p, alignment < sizeof(void *) ? sizeof(void *) : alignment, bytes)) return NULL;
+    h->live++;
+    return p;
+}
+static void heap_release(void *user, void *p, size_t bytes) { (void)bytes, ((heap *)user)->live--, free(p); }
+
+static void little_memory(void) {
+    heap h;
+    nt_tape_desc d;
+    nt_tape *t = nt_tape_open(NULL);
+    double value = all_of_it(t);
+    size_t total = nt_memory(t).total;
+    int ok = value != 0, failed = 0, tries = 0;
+    nt_tape_close(t);
+    memset(&d, 0, sizeof d);
+    for (long k = 1;; k++) { // each allocation fails once
+        memset(&h, 0, sizeof h);
+        h.fail_at = k, d.allocator.user = &h, d.allocator.allocate = heap_allocate, d.allocator.release = heap_release;
+        t = nt_tape_open(&d);
+        double got = t ? all_of_it(t) : 0;
+        ok = ok && (got == 0 ? !t || nt_error(t) != NULL : fabs(got - value) < 1e-5);
+        failed += got == 0;
+        nt_tape_close(t);
+        ok = ok && !h.live;
+        if (h.calls < k) break;
+    }
+    tap_ok(ok && failed > 2, "each allocation fails: an error, or the same by another way; %d failed", failed);
+    char *memory = (char *)malloc(total);
+    memset(&d, 0, sizeof d);
+    d.memory = memory;
+    failed = 0;
+    for (size_t size = nt_tape_size_min(); size <= total; size += (total / 150) | 1, tries++) {
+        d.memory_size = size;
+        t = nt_tape_open(&d);
+        double got = t ? all_of_it(t) : 0;
+        ok = ok && (got == 0 ? !t || nt_error(t) != NULL : fabs(got - value) < 1e-5);
+        failed += got == 0;
+        nt_tape_close(t);
+    }
+    free(memory);
+    tap_ok(ok && failed > 50 && failed < tries, "arrays of %d sizes up to %zu bytes: %d are too small and say so", tries, total, failed);
+}
+
 int main(void) {
+    errors(), errors_of_arrays(), mixing_arrays(), little_memory();
+    of_arrays(0), of_arrays(1);
+    for (int relu = 0; relu < 2; relu++) monte_carlo(relu, 0), monte_carlo(relu, 5);
+    constant_memory();
+    what_it_costs();
+    golden_cases(NT_F64), golden_cases(NT_F32);
     for (int k = 0; k < NETWORKS; k++) network_forms(k);
     return tap_end();
 }
