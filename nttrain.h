@@ -24355,21 +24355,32 @@ static int64_t nti_cov_common(int64_t a, int64_t b) { // greatest common divisor
     return a ? a : 1;
 }
 
-// How many planes of each node a group needs, where they lie, and the taps that the widest of them takes.
-static int nti_cov_plan_stage(nti_cov *w, nti_cov_stage *g) {
-    int64_t one[NTI_SPACE][2];
-    int cyclic = 1, *born = (int *)nti_cov_room(w, g->nodes, sizeof *born), *last = (int *)nti_cov_room(w, g->nodes, sizeof *last);
+// Where the planes of a stage lie. 0: no memory.
+static int nti_cov_place(nti_cov *w, nti_cov_stage *g) {
+    int *born = (int *)nti_cov_room(w, g->nodes, sizeof *born), *last = (int *)nti_cov_room(w, g->nodes, sizeof *last);
     int64_t *size = (int64_t *)nti_cov_room(w, g->nodes, sizeof *size), *at = (int64_t *)nti_cov_room(w, g->nodes, sizeof *at);
     if (!born || !last || !size || !at) return 0;
+    for (int j = 0; j < g->nodes; j++) born[j] = j, last[j] = g->node[j].last, size[j] = g->node[j].positions * g->node[j].planes;
+    g->positions = nti_cov_fit(g->nodes, born, last, size, at);
+    for (int j = 0; j < g->nodes; j++) g->node[j].at = at[j];
+    w->planes = nti_max(w->planes, g->positions);
+    return 1;
+}
+
+// How many planes of each node a group needs (circular axes: nti_cov_count_planes), where they lie, and the taps that the widest of them
+// takes.
+static int nti_cov_plan_stage(nti_cov *w, nti_cov_stage *g) {
+    int64_t one[NTI_SPACE][2];
+    int cyclic = 1;
     for (int k = 0; k < NTI_SPACE; k++) one[k][0] = one[k][1] = 1, cyclic *= w->cyclic[k] ? 2 : 1;
     if (!nti_cov_factor(w, &g->node[g->nodes - 1], one)) return 0;
     for (int j = g->nodes - 1; j >= 0; j--) {
         nti_cov_node *n = &g->node[j];
-        n->planes = n->factors * cyclic, born[j] = j, last[j] = last[j] > j ? last[j] : j, size[j] = n->positions * n->planes;
+        n->planes = n->factors * cyclic, n->last = n->last > j ? n->last : j;
         for (int b = 0; b < n->inputs; b++) {
             if (n->input[b] < 0) continue;
             nti_cov_node *x = &g->node[n->input[b]];
-            if (last[n->input[b]] < j) last[n->input[b]] = j;
+            if (x->last < j) x->last = j;
             for (int f = 0; f < n->factors; f++) {
                 int64_t factor[NTI_SPACE][2];
                 for (int k = 0; k < NTI_SPACE; k++) {
@@ -24384,11 +24395,8 @@ static int nti_cov_plan_stage(nti_cov *w, nti_cov_stage *g) {
             }
         }
     }
-    last[g->nodes - 1] = g->nodes;
-    g->positions = nti_cov_fit(g->nodes, born, last, size, at);
-    for (int j = 0; j < g->nodes; j++) g->node[j].at = at[j];
-    w->planes = nti_max(w->planes, g->positions);
-    return 1;
+    g->node[g->nodes - 1].last = g->nodes;
+    return nti_cov_place(w, g);
 }
 
 // The offsets that begin a group: all that are needed, of an offset and its complement the larger.
@@ -24470,6 +24478,7 @@ typedef struct nti_cov_work { // what a worker has
     int64_t pairs, rows, columns;  // tiles: rows by columns
     int64_t images;                // different ones
     int any_same;
+    int lacking;                   // planes are only counted, and there were more than room for them
     void *nngp, *ntk;
 } nti_cov_work;
 
@@ -24509,9 +24518,11 @@ static void nti_cov_want(nti_cov_work *c, const nti_cov_stage *g, int node, cons
     for (int k = 0; k < NTI_SPACE; k++)
         if (offset[k] <= -s->size[k] || offset[k] >= s->size[k]) return;
     if (nti_cov_find(q, offset)) return;
+    if (q->count == n->planes) { c->lacking = 1; return; }
     nti_plane *p = &q->plane[q->count];
     size_t bytes = (size_t)(n->positions * c->lanes) * c->w->element;
     nti_cov_plane_at(p, s->size, offset);
+    if (!c->planes) { q->count++; return; } // they are only counted
     p->k = c->planes + (size_t)(n->at * c->lanes * c->arrays) * c->w->element + (size_t)(q->count++ * c->arrays) * bytes;
     p->t = c->arrays == 2 ? (char *)p->k + bytes : NULL;
 }
@@ -24675,8 +24686,8 @@ static void nti_cov_make(nti_cov_work *c, const nti_cov_stage *g, int node, cons
     nti_cov_table(w)->plane(&h);
 }
 
-// The planes of a group of offsets of a stage's value. At offset 0 of the own run the sides of all activations are made.
-static void nti_cov_group(nti_cov_work *c, const nti_cov_stage *g, const int64_t *offset) {
+// The planes that a group of offsets of a stage's value needs.
+static void nti_cov_want_group(nti_cov_work *c, const nti_cov_stage *g, const int64_t *offset) {
     const nti_cov *w = c->w;
     const nti_cov_step *s = &w->step[g->target];
     nti_plane *room = c->plane;
@@ -24691,8 +24702,57 @@ static void nti_cov_group(nti_cov_work *c, const nti_cov_stage *g, const int64_t
     } while (nti_cov_next(count, at));
     for (int j = g->nodes - 1; j >= 0; j--)
         for (int p = 0; p < c->wanted[j].count; p++) nti_cov_want_inputs(c, g, j, c->wanted[j].plane[p].offset);
+}
+
+// A group's planes. At offset 0 of the own run the sides of all activations are made.
+static void nti_cov_group(nti_cov_work *c, const nti_cov_stage *g, const int64_t *offset) {
+    nti_cov_want_group(c, g, offset);
     for (int j = 0; j < g->nodes; j++)
         for (int p = 0; p < c->wanted[j].count; p++) nti_cov_make(c, g, j, &c->wanted[j].plane[p]);
+}
+
+// The most planes of each node that any group needs; 0 where c has less room: then there is twice as much the next time.
+static int nti_cov_most_planes(nti_cov_work *c, nti_cov_stage *g, int *most) {
+    const int64_t zero[NTI_SPACE] = { 0, 0, 0 };
+    c->lacking = 0;
+    for (c->run = 0; c->run < NTI_COV_RUNS; c->run++) {
+        const int64_t *n = g->groups[c->run];
+        for (int64_t k = -1; k < n[0] * n[1] * n[2]; k++) { // -1: the first of the own run
+            int64_t offset[NTI_SPACE];
+            for (int a = NTI_SPACE - 1, at = 0; a >= 0 && k >= 0; a--) {
+                int64_t rest = k;
+                for (int b = NTI_SPACE - 1; b > a; b--) rest /= n[b];
+                at = (int)(rest % n[a]), offset[a] = g->group[c->run][a][at];
+            }
+            nti_cov_want_group(c, g, k < 0 ? zero : offset);
+            for (int j = 0; j < g->nodes; j++) most[j] = c->wanted[j].count > most[j] ? c->wanted[j].count : most[j];
+        }
+    }
+    for (int j = 0; j < g->nodes && c->lacking; j++) g->node[j].planes = most[j] < g->node[j].planes ? g->node[j].planes : 2 * g->node[j].planes;
+    return !c->lacking;
+}
+
+// On circular axes a stride that does not divide the size needs more planes than one and its complement, and so do all before it: the
+// groups are gone through. 0: no memory.
+static int nti_cov_count_planes(nti_cov *w) {
+    if (!w->cyclic[0] && !w->cyclic[1] && !w->cyclic[2]) return 1;
+    w->planes = 0;
+    for (int s = 0; s < w->stages; s++) {
+        nti_cov_stage *g = &w->stage[s];
+        nti_cov_work c;
+        memset(&c, 0, sizeof c);
+        int *most = (int *)nti_cov_room(w, g->nodes, sizeof *most);
+        c.w = w, c.wanted = (nti_cov_wanted *)nti_cov_room(w, g->nodes, sizeof *c.wanted);
+        do {
+            int64_t all = 0;
+            for (int j = 0; j < g->nodes; j++) all += g->node[j].planes;
+            c.plane = (nti_plane *)nti_cov_room(w, all, sizeof *c.plane);
+            if (!most || !c.wanted || !c.plane) return 0;
+        } while (!nti_cov_most_planes(&c, g, most));
+        for (int j = 0; j < g->nodes; j++) g->node[j].planes = most[j];
+        if (!nti_cov_place(w, g)) return 0;
+    }
+    return 1;
 }
 
 // What the plane of this offset gives along one axis.
@@ -24983,7 +25043,7 @@ static nt_status nti_cov_make_plan(nti_cov *w, const nt_layer *net, int64_t n1, 
     if (s != NT_OK) return s;
     w->ntk = !w->d.what || (w->d.what & NT_NTK), w->element = nt_dtype_size(w->d.dtype);
     t->latest = NT_OK, w->picked[0] = n1, w->picked[1] = n2, w->pick_step[0] = w->pick_step[1] = 1;
-    if (!nti_cov_build(w, net) || !nti_cov_needs_all(w) || !nti_cov_stages(w))
+    if (!nti_cov_build(w, net) || !nti_cov_needs_all(w) || !nti_cov_stages(w) || !nti_cov_count_planes(w))
         return t->latest != NT_OK ? t->latest : nti_out_of_memory(t, "nt_kernel");
     s = nti_cov_rectangle(w);
     if (s != NT_OK) return s;

@@ -331,6 +331,7 @@ static inline void wide_walk(wide_nets *w, const gd_node *n, wide_value *v) {
     } else if (gd_is(n, "repeat")) {
         int times = wide_int(w, n, 0);
         if (n->arg_count != 2 || times < 0) gd_fail(w->c, "(repeat n NET)");
+        else if (times == 0) wide_walk(w, n->args[1], (wide_value *)gd_alloc(w->c, sizeof *v)); // it must be a net all the same
         for (int k = 0; k < times; k++) wide_walk(w, n->args[1], v);
     } else if (gd_is(n, "parallel")) {
         if (n->arg_count != v->part_count) gd_fail(w->c, "(parallel ...) of %d nets for a list of %d", n->arg_count, v->part_count);
