@@ -738,7 +738,7 @@ typedef struct nt_custom_desc {
     // Writes `out`, which does not overlap the operands. A function of the operands alone: equal calls may be computed once. With .tiles
     // above 1 it is called once for each tile, 0 <= tile < tiles, in any order and on any thread of the host, and writes the tile's part.
     void (*eval)(void *user, const nt_array *in, int inputs, const nt_array *out, int64_t tile, int64_t tiles);
-    int64_t tiles;            // 0: 1
+    int64_t tiles;            // 0: 1; negative: an error
     uint32_t linear;          // bit k: linear in operand k, which then needs no jvp
     // The cotangent of operand k, shaped like it, for the cotangent g of the result y.
     nt_tensor *(*vjp)(void *user, nt_tensor *y, nt_params in, nt_tensor *g, int k);
@@ -747,7 +747,7 @@ typedef struct nt_custom_desc {
     // The operation on operands that have an axis of this size in front where batched[k], as the result must have. NULL: one after the
     // other, by eval.
     nt_tensor *(*vmap)(void *user, nt_params in, const uint8_t *batched, int64_t size);
-    double flops;             // of a call; 0: one an element of the result
+    double flops;             // of a call, finite and not negative; 0: one an element of the result
 } nt_custom_desc;
 // At most 16 operands of any dtypes. The descriptor is copied to the tape's top end; a rewind past it ends it with what uses it.
 NT_API nt_tensor *nt_custom(nt_tape *t, const nt_custom_desc *desc, nt_params in);
@@ -14543,8 +14543,11 @@ static nt_tensor *nti_custom_record(nt_tape *t, int op, const nt_custom_desc *de
 
 NT_API nt_tensor *nt_custom(nt_tape *t, const nt_custom_desc *desc, nt_params in) {
     if (!t || t->sticky) return NULL;
-    if (desc && desc->eval) return nti_custom_record(t, NTI_OP_CUSTOM, desc, NULL, in);
-    nti_sticky(t, NT_ERROR_ARGUMENT, "nt_custom: %s", desc ? "the descriptor has no .eval" : "there is no descriptor");
+    const char *wrong = !desc ? "there is no descriptor" : !desc->eval ? "the descriptor has no .eval" : NULL;
+    if (!wrong && desc->tiles < 0) wrong = ".tiles is negative; 0 and 1 are one call";
+    if (!wrong && !(desc->flops >= 0 && desc->flops < HUGE_VAL)) wrong = ".flops is not a finite number, 0 or more";
+    if (!wrong) return nti_custom_record(t, NTI_OP_CUSTOM, desc, NULL, in);
+    nti_sticky(t, NT_ERROR_ARGUMENT, desc && desc->name ? "nt_custom (%s): %s" : "nt_custom%s: %s", desc && desc->name ? desc->name : "", wrong);
     return NULL;
 }
 

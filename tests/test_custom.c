@@ -6,6 +6,7 @@
 #define NTTRAIN_IMPLEMENTATION
 #include "nttrain.h"
 #include "tap.h"
+#include <math.h>
 #include <stdlib.h>
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -163,6 +164,15 @@ static void test_errors(void) {
     e = d, e.eval = NULL;
     tap_ok(!nt_custom(t, &e, NT_LIST(x, w)), "no eval");
     refused(t, NT_ERROR_ARGUMENT, "nt_custom", "eval", "is an error");
+    e = d, e.tiles = -1;
+    tap_ok(!nt_custom(t, &e, NT_LIST(x, w)), "fewer tiles than none");
+    refused(t, NT_ERROR_ARGUMENT, "weighted squares", ".tiles", "is an error");
+    static const double flops[] = { -1, (double)NAN, HUGE_VAL };
+    for (int k = 0; k < 3; k++) {
+        e = d, e.flops = flops[k];
+        tap_ok(!nt_custom(t, &e, NT_LIST(x, w)), "%g flops", flops[k]);
+        refused(t, NT_ERROR_ARGUMENT, "weighted squares", ".flops", "is an error");
+    }
     for (int k = 0; k < 17; k++) many[k] = x;
     nt_params list;
     list.count = 17, list.items = many;
