@@ -390,7 +390,7 @@ NT_API nt_tensor *nt_matmul(nt_tensor *x, nt_tensor *y);
 NT_API nt_tensor *nt_dense(nt_tensor *x, nt_tensor *weight, nt_tensor *bias); // x w + b; bias NULL: none
 // NumPy's einsum: "bij,bjk->bik". A letter for each axis, or "..." for the axes that are left; letters that the result lacks are summed,
 // one that occurs twice in an operand takes the diagonal, sizes of 1 broadcast. Without "->": the letters that occur once, in order.
-// More than two operands are multiplied from left to right.
+// More than two operands are multiplied from left to right. (An empty list gives NULL: it has no tape to hold an error; so nt_concat, nt_stack.)
 NT_API nt_tensor *nt_einsum(const char *equation, nt_params operands);
 
 // Linear algebra, f32 and f64, of the last two axes; leading axes are a batch. What cannot be factored gives NaN (or infinities and
@@ -1740,6 +1740,7 @@ struct nt_tape {
     uint8_t role;                // of what is recorded now: NTI_BOX_VALUE, _TANGENT or _GRADIENT
     int sticky;                  // a recording error stands
     struct nt_map *open;         // the innermost map whose body is being recorded
+    const char *caller;          // the public call whose parts are being recorded: errors name it; NULL: each part is a call itself
     nt_status status, latest;    // of the message; of the newest error, reported or not
     char message[NT_MESSAGE_SIZE];
 };
@@ -2235,6 +2236,8 @@ static const nti_row *nti_row_of(int op);
 
 static const char *nti_op_name(int op, const int64_t *i); // of the row, or of the host's operation
 
+static const char *nti_call_name(const nt_tape *t, const char *name) { return t->caller ? t->caller : name; } // what an error calls it
+
 // "nt_conv(f32[1,8,8,3], kernel f32[3,3,4,16])"
 static void nti_put_call(nti_text *o, const char *name, nti_node *const *in, int inputs) {
     nti_put_string(o, name);
@@ -2253,7 +2256,7 @@ static int nti_wrong(nti_node *n, nt_status status, const char *format, ...) {
     if (t->sticky) return 0;
     va_list args;
     nti_text o = { t->message, sizeof t->message, 0, 0 };
-    nti_put_call(&o, nti_op_name(n->op, n->i), n->in, n->inputs);
+    nti_put_call(&o, nti_call_name(t, nti_op_name(n->op, n->i)), n->in, n->inputs);
     nti_put_string(&o, ": ");
     va_start(args, format);
     nti_vformat(&o, format, args);
@@ -2293,8 +2296,25 @@ static int nti_loop_join(nti_node *n) {
 }
 
 static nt_tensor *nti_record_memory(nt_tape *t, int op) {
-    nti_no_room(t, nti_row_of(op)->name);
+    nti_no_room(t, nti_call_name(t, nti_row_of(op)->name));
     return NULL;
+}
+
+// A composition of operations: errors of what is recorded from nti_name_errors to nti_named are those of the public call. The outermost
+// one counts.
+typedef struct nti_naming { nt_tape *tape; const char *outer; } nti_naming;
+
+static nti_naming nti_name_errors(const nt_tensor *x, const char *name) {
+    nti_naming n = { NULL, NULL };
+    if (!x) return n;
+    n.tape = x->tape, n.outer = x->tape->caller;
+    if (!n.outer) x->tape->caller = name;
+    return n;
+}
+
+static nt_tensor *nti_named(nti_naming n, nt_tensor *y) { // returns y
+    if (n.tape) n.tape->caller = n.outer;
+    return y;
 }
 
 // Appends one node. Operands are checked (NULL, other tape, dead), the row infers dtype and shape. Attributes are copied.
@@ -11521,7 +11541,7 @@ NT_API nt_tensor *nt_full_like(nt_tensor *x, double value) {
 static int nti_axis_of(nt_tape *t, const char *name, int rank, int axis) { // -1 after recording an error
     int k = axis < 0 ? axis + rank : axis;
     if (k >= 0 && k < rank) return k;
-    nti_sticky(t, NT_ERROR_ARGUMENT, "%s: axis %d is out of range for rank %d", name, axis, rank);
+    nti_sticky(t, NT_ERROR_ARGUMENT, "%s: axis %d is out of range for rank %d", nti_call_name(t, name), axis, rank);
     return -1;
 }
 
@@ -11699,30 +11719,51 @@ NT_API nt_tensor *nt_clamp(nt_tensor *x, double low, double high) {
     return nti_record_numbers(NTI_OP_CLAMP, x, d, 2);
 }
 
-// Compositions.
-NT_API nt_tensor *nt_relu6(nt_tensor *x) { return nt_clamp(x, 0, 6); }
-NT_API nt_tensor *nt_hard_tanh(nt_tensor *x) { // derivative 1 at the ends, as JAX's
-    nt_tensor *one = nti_alive(x) ? nt_full_like(x, 1) : NULL, *least = nt_neg(one);
+// Compositions. Their parts would take integers, and give nonsense.
+static int nti_takes_floats(const char *name, const nt_tensor *x) {
+    if (!nti_alive(x)) return 0;
+    if (!nti_is_float(x->dtype))
+        nti_sticky(x->tape, NT_ERROR_DTYPE, "%s(%v): not defined for %s; nt_cast it to f32 or f64", name, x, nt_dtype_name(x->dtype));
+    return nti_is_float(x->dtype);
+}
+static nt_tensor *nti_between_ones(nt_tensor *x, nt_tensor *one) { // derivative 1 at the ends, as JAX's
+    nt_tensor *least = nt_neg(one);
     return nt_select(nt_greater(x, one), one, nt_select(nt_less(x, least), least, x));
 }
-NT_API nt_tensor *nt_hard_sigmoid(nt_tensor *x) { return nt_scale(nt_relu6(nt_add_scalar(x, 3)), 1.0 / 6); }
-NT_API nt_tensor *nt_hard_silu(nt_tensor *x) { return nt_mul(x, nt_hard_sigmoid(x)); }
-NT_API nt_tensor *nt_selu(nt_tensor *x) {
-    return nt_scale(nt_elu(x, 1.6732632423543772848170429916717), 1.0507009873554804934193349852946);
-}
-NT_API nt_tensor *nt_mish(nt_tensor *x) { return nt_mul(x, nt_tanh(nt_softplus(x))); }
-NT_API nt_tensor *nt_soft_sign(nt_tensor *x) { return nt_div(x, nt_add_scalar(nt_abs(x), 1)); }
+#define NTI_COMPOSITION(name, y) \
+    NT_API nt_tensor *name(nt_tensor *x) { \
+        if (!nti_takes_floats(#name, x)) return NULL; \
+        nti_naming n = nti_name_errors(x, #name); \
+        return nti_named(n, y); \
+    }
+NTI_COMPOSITION(nt_relu6, nt_clamp(x, 0, 6))
+NTI_COMPOSITION(nt_hard_tanh, nti_between_ones(x, nt_full_like(x, 1)))
+NTI_COMPOSITION(nt_hard_sigmoid, nt_scale(nt_relu6(nt_add_scalar(x, 3)), 1.0 / 6))
+NTI_COMPOSITION(nt_hard_silu, nt_mul(x, nt_hard_sigmoid(x)))
+NTI_COMPOSITION(nt_selu, nt_scale(nt_elu(x, 1.6732632423543772848170429916717), 1.0507009873554804934193349852946))
+NTI_COMPOSITION(nt_mish, nt_mul(x, nt_tanh(nt_softplus(x))))
+NTI_COMPOSITION(nt_soft_sign, nt_div(x, nt_add_scalar(nt_abs(x), 1)))
+#undef NTI_COMPOSITION
 
-NT_API nt_tensor *nt_sigmoid_cross_entropy(nt_tensor *x, nt_tensor *y) {
+static nt_tensor *nti_cross_entropy_of(nt_tensor *x, nt_tensor *y) {
     nt_tensor *rest = nt_add_scalar(nt_neg(y), 1);
     return nt_neg(nt_add(nt_mul(y, nt_log_sigmoid(x)), nt_mul(rest, nt_log_sigmoid(nt_neg(x)))));
 }
+NT_API nt_tensor *nt_sigmoid_cross_entropy(nt_tensor *x, nt_tensor *y) {
+    nti_naming n = nti_name_errors(x, "nt_sigmoid_cross_entropy");
+    return nti_named(n, nti_cross_entropy_of(x, y));
+}
 
-NT_API nt_tensor *nt_huber(nt_tensor *x, nt_tensor *y, double delta) {
-    nt_tensor *d = nt_sub(x, y), *size = nt_abs(d);
+static nt_tensor *nti_huber_of(nt_tensor *d, double delta) {
+    nt_tensor *size = nt_abs(d);
     if (!size) return NULL;
     nt_tensor *inside = nt_scale(nt_square(d), 0.5), *outside = nt_scale(nt_add_scalar(size, -0.5 * delta), delta);
     return nt_select(nt_less_equal(size, nt_full_like(size, delta)), inside, outside);
+}
+NT_API nt_tensor *nt_huber(nt_tensor *x, nt_tensor *y, double delta) {
+    if (!nti_takes_floats("nt_huber", x)) return NULL;
+    nti_naming n = nti_name_errors(x, "nt_huber");
+    return nti_named(n, nti_huber_of(nt_sub(x, y), delta));
 }
 
 NT_API nt_tensor *nt_cast(nt_tensor *x, nt_dtype dtype) {
@@ -11814,7 +11855,8 @@ static int nti_fits_last_axis(const char *name, const char *what, const nt_tenso
 }
 
 NT_API nt_tensor *nt_dense(nt_tensor *x, nt_tensor *weight, nt_tensor *bias) {
-    nt_tensor *y = nt_matmul(x, weight);
+    nti_naming n = nti_name_errors(x, "nt_dense");
+    nt_tensor *y = nti_named(n, nt_matmul(x, weight));
     if (!bias) return y;
     return y && nti_fits_last_axis("nt_dense", "bias", y, bias) ? nt_add(y, bias) : NULL;
 }
@@ -11824,7 +11866,7 @@ static double nti_cost_matmul(const nti_node *n) {
     return 2.0 * (double)nt_size(&n->pub) * (double)(x->rank ? x->shape[x->rank - 1] : 1);
 }
 
-static int nti_parts(nt_params parts);
+static int nti_parts(const char *name, nt_params parts);
 
 // Einsum: operands are brought to (kept together, of one alone, summed) and multiplied as matrices. A label is a letter; the axes of
 // "..." are the digits up to '9', from the last axis on.
@@ -12006,23 +12048,29 @@ static int nti_einsum_parse(nti_einsum *e, nt_params operands, nti_term *term) {
     return nti_einsum_result(e, at, occurs, widest);
 }
 
-NT_API nt_tensor *nt_einsum(const char *equation, nt_params operands) {
-    if (!equation || !nti_parts(operands)) return NULL;
-    for (int k = 0; k < operands.count; k++)
-        if (!nti_alive(operands.items[k])) return NULL;
-    nt_tape *t = operands.items[0]->tape;
-    nti_einsum *e = (nti_einsum *)nti_low(t, sizeof *e); // too large for a stack
-    nti_term *term = e ? (nti_term *)nti_low(t, (size_t)operands.count * sizeof *term) : NULL;
-    if (!term) return nti_record_memory(t, NTI_OP_MATMUL);
-    e->t = t, e->equation = equation, e->result[0] = 0;
-    if (!nti_einsum_parse(e, operands, term)) return NULL;
+static nt_tensor *nti_einsum_product(nti_einsum *e, nti_term *term, int count) {
     nti_term_reduce(e, &term[0], "");
-    for (int k = 1; k < operands.count; k++) {
+    for (int k = 1; k < count; k++) {
         nti_term_reduce(e, &term[k], term[0].label);
         if (!term[0].x || !term[k].x || !nti_term_multiply(e, &term[0], &term[k])) return NULL;
     }
     nti_term_order(&term[0], e->result);
     return term[0].x;
+}
+
+NT_API nt_tensor *nt_einsum(const char *equation, nt_params operands) {
+    if (!nti_parts("nt_einsum", operands)) return NULL;
+    nt_tape *t = operands.items[0]->tape;
+    if (!equation) { nti_sticky(t, NT_ERROR_ARGUMENT, "nt_einsum: there is no equation"); return NULL; }
+    for (int k = 0; k < operands.count; k++)
+        if (!nti_alive(operands.items[k])) return NULL;
+    nti_einsum *e = (nti_einsum *)nti_low(t, sizeof *e); // too large for a stack
+    nti_term *term = e ? (nti_term *)nti_low(t, (size_t)operands.count * sizeof *term) : NULL;
+    if (!term) return nti_record_memory(t, NTI_OP_MATMUL);
+    e->t = t, e->equation = equation, e->result[0] = 0;
+    if (!nti_einsum_parse(e, operands, term)) return NULL;
+    nti_naming n = nti_name_errors(operands.items[0], "nt_einsum");
+    return nti_named(n, nti_einsum_product(e, term, operands.count));
 }
 
 // Convolutions ----------------------------------------------------------------------------------------------------------
@@ -12228,7 +12276,8 @@ NT_API nt_tensor *nt_conv_transpose(nt_tensor *x, nt_tensor *kernel, const nt_co
     nt_conv_desc c;
     memset(&c, 0, sizeof c);
     if (desc) c = *desc;
-    if (!nti_conv_rank(x, kernel, NTI_OP_CONV)) return NULL;
+    nti_naming n = nti_name_errors(x, "nt_conv_transpose");
+    if (!nti_named(n, nti_conv_rank(x, kernel, NTI_OP_CONV))) return NULL;
     int d = x->rank - 2, bad = (unsigned)c.padding > NT_CIRCULAR_SAME;
     for (int k = 0; k < d; k++) bad |= c.stride[k] < 0 || c.dilation[k] < 0 || c.lhs_dilation[k] || kernel->shape[k] < 1;
     for (int k = 0; k < d && !bad && x; k++) {
@@ -12244,7 +12293,8 @@ NT_API nt_tensor *nt_conv_transpose(nt_tensor *x, nt_tensor *kernel, const nt_co
         return NULL;
     }
     c.padding = NT_EXPLICIT;
-    return nt_conv(x, kernel, &c);
+    n = nti_name_errors(x, "nt_conv_transpose");
+    return nti_named(n, nt_conv(x, kernel, &c));
 }
 
 // Pooling -----------------------------------------------------------------------------------------------------------------
@@ -12340,7 +12390,8 @@ NT_API nt_tensor *nt_sum_pool(nt_tensor *x, nt_shape window, const nt_pool_desc 
 }
 
 NT_API nt_tensor *nt_avg_pool(nt_tensor *x, nt_shape window, const nt_pool_desc *desc) {
-    nt_tensor *sum = nt_sum_pool(x, window, desc);
+    nti_naming n = nti_name_errors(x, "nt_avg_pool");
+    nt_tensor *sum = nti_named(n, nt_sum_pool(x, window, desc));
     double area = 1;
     if (!sum) return NULL;
     if (desc && desc->exclude_pad && !nti_is_circular(desc->padding)) { // the number of real elements of each window is a sum pool of ones
@@ -12428,27 +12479,33 @@ NT_API nt_tensor *nt_min_axes(nt_tensor *x, nt_axes axes, int keep) { return nti
 NT_API nt_tensor *nt_any_axes(nt_tensor *x, nt_axes axes, int keep) { return nti_reduce(NTI_OP_ANY, x, axes, keep); }
 NT_API nt_tensor *nt_all_axes(nt_tensor *x, nt_axes axes, int keep) { return nti_reduce(NTI_OP_ALL, x, axes, keep); }
 NT_API nt_tensor *nt_sum(nt_tensor *x) { return nt_sum_axes(x, nti_all_axes(x), 0); }
-NT_API nt_tensor *nt_mean(nt_tensor *x) { return nt_mean_axes(x, nti_all_axes(x), 0); }
+NT_API nt_tensor *nt_mean(nt_tensor *x) {
+    nti_naming n = nti_name_errors(x, "nt_mean");
+    return nti_named(n, nt_mean_axes(x, nti_all_axes(x), 0));
+}
 
 NT_API nt_tensor *nt_mean_axes(nt_tensor *x, nt_axes axes, int keep) {
     if (x && nti_is_half(x->dtype)) return nt_cast(nt_mean_axes(nti_widened(x), axes, keep), x->dtype); // the sum may be large
+    nti_naming n = nti_name_errors(x, "nt_mean_axes");
     nt_tensor *sum = nt_sum_axes(x, axes, keep);
-    if (!sum) return NULL;
-    if (!nti_is_float(x->dtype))
-        return nti_wrong_call(x->tape, NTI_OP_SUM, &x, 1, NT_ERROR_DTYPE, "a mean of integers; nt_cast to f32 or f64 first", NULL, 0);
-    return nt_scale(sum, 1 / nti_axes_count(x, &axes)); // nothing at all: 0 times infinity, NaN
+    if (sum && !nti_is_float(x->dtype))
+        sum = nti_wrong_call(x->tape, NTI_OP_SUM, &x, 1, NT_ERROR_DTYPE, "a mean of integers; nt_cast to f32 or f64 first", NULL, 0);
+    nti_named(n, sum);
+    return sum ? nt_scale(sum, 1 / nti_axes_count(x, &axes)) : NULL; // nothing at all: 0 times infinity, NaN
 }
 
 NT_API nt_tensor *nt_var_axes(nt_tensor *x, nt_axes axes, double ddof, int keep) {
     if (x && nti_is_half(x->dtype)) return nt_cast(nt_var_axes(nti_widened(x), axes, ddof, keep), x->dtype);
-    nt_tensor *mean = nt_mean_axes(x, axes, 1);
+    nti_naming named = nti_name_errors(x, "nt_var_axes");
+    nt_tensor *mean = nti_named(named, nt_mean_axes(x, axes, 1));
     if (!mean) return NULL;
     double n = nti_axes_count(x, &axes);
     return nt_scale(nt_sum_axes(nt_square(nt_sub(x, mean)), axes, keep), n > ddof ? 1 / (n - ddof) : (double)NAN);
 }
 
 NT_API nt_tensor *nt_std_axes(nt_tensor *x, nt_axes axes, double ddof, int keep) {
-    nt_tensor *std = nt_sqrt(nt_var_axes(nti_widened(x), axes, ddof, keep));
+    nti_naming n = nti_name_errors(x, "nt_std_axes");
+    nt_tensor *std = nti_named(n, nt_sqrt(nt_var_axes(nti_widened(x), axes, ddof, keep)));
     return std ? nt_cast(std, x->dtype) : NULL;
 }
 
@@ -12464,8 +12521,9 @@ NT_API nt_tensor *nt_argmin(nt_tensor *x, int axis) { return nti_arg(NTI_OP_ARGM
 // The maximum is subtracted for safety and its derivative drops out; an infinite one is replaced by 0 so that -inf stays -inf.
 NT_API nt_tensor *nt_logsumexp_axes(nt_tensor *x, nt_axes axes, int keep) {
     if (x && nti_is_half(x->dtype)) return nt_cast(nt_logsumexp_axes(nti_widened(x), axes, keep), x->dtype);
+    nti_naming n = nti_name_errors(x, "nt_logsumexp_axes");
     nt_tensor *m = nt_stop_gradient(nt_max_axes(x, axes, 1));
-    m = nt_select(nt_is_finite(m), m, nt_full_like(m, 0));
+    m = nti_named(n, nt_select(nt_is_finite(m), m, nt_full_like(m, 0)));
     nt_tensor *y = nt_add(nt_log(nt_sum_axes(nt_exp(nt_sub(x, m)), axes, 1)), m);
     if (!y || keep) return y;
     nt_tensor *shape = nt_sum_axes(x, axes, 0); // for its shape only: dead code
@@ -12473,7 +12531,8 @@ NT_API nt_tensor *nt_logsumexp_axes(nt_tensor *x, nt_axes axes, int keep) {
 }
 
 NT_API nt_tensor *nt_norm_axes(nt_tensor *x, nt_axes axes, int keep) {
-    nt_tensor *norm = nt_sqrt(nt_sum_axes(nt_square(nti_widened(x)), axes, keep));
+    nti_naming n = nti_name_errors(x, "nt_norm_axes");
+    nt_tensor *norm = nti_named(n, nt_sqrt(nt_sum_axes(nt_square(nti_widened(x)), axes, keep)));
     return norm ? nt_cast(norm, x->dtype) : NULL;
 }
 
@@ -12688,8 +12747,8 @@ NT_API nt_tensor *nt_slice(nt_tensor *x, const int64_t *start, const int64_t *li
         int64_t s = step ? step[k] : 1;
         if (s < 1 || start[k] < 0 || limit[k] < start[k] || limit[k] > x->shape[k]) {
             nti_sticky(x->tape, NT_ERROR_ARGUMENT,
-                       "nt_slice(%v): axis %d takes 0 <= start <= limit <= %lld and a step of 1 or more, not %lld, %lld, %lld", x, k,
-                       (long long)x->shape[k], (long long)start[k], (long long)limit[k], (long long)s);
+                       "%s(%v): axis %d takes 0 <= start <= limit <= %lld and a step of 1 or more, not %lld, %lld, %lld",
+                       nti_call_name(x->tape, "nt_slice"), x, k, (long long)x->shape[k], (long long)start[k], (long long)limit[k], (long long)s);
             return NULL;
         }
         size[k] = limit[k] > start[k] ? (limit[k] - start[k] - 1) / s + 1 : 0;
@@ -12704,7 +12763,8 @@ NT_API nt_tensor *nt_slice_axis(nt_tensor *x, int axis, int64_t start, int64_t l
     int a = nti_axis_of(x->tape, "nt_slice_axis", x->rank, axis);
     if (a < 0) return NULL;
     for (int k = 0; k < x->rank; k++) from[k] = k == a ? start : 0, to[k] = k == a ? limit : x->shape[k];
-    return nt_slice(x, from, to, NULL);
+    nti_naming n = nti_name_errors(x, "nt_slice_axis");
+    return nti_named(n, nt_slice(x, from, to, NULL));
 }
 
 // Pad: attributes before, after, interior of each axis in turn.
@@ -12869,7 +12929,9 @@ NT_API nt_tensor *nt_trace(nt_tensor *x) {
     nt_axes last;
     memset(&last, 0, sizeof last);
     last.count = 1, last.axis[0] = NT_LAST;
-    return nti_takes_matrix("nt_trace", x) ? nt_sum_axes(nt_diag(x, 0), last, 0) : NULL;
+    if (!nti_takes_matrix("nt_trace", x)) return NULL;
+    nti_naming n = nti_name_errors(x, "nt_trace");
+    return nti_named(n, nt_sum_axes(nt_diag(x, 0), last, 0));
 }
 
 static int nti_infer_concat(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
@@ -12887,30 +12949,31 @@ static int nti_infer_concat(nti_node *n, nt_shape *shape, nt_dtype *dtype) {
 }
 
 // NULL quietly for a NULL part, and for an empty list, which has no tape to complain to
-static int nti_parts(nt_params parts) {
+static int nti_parts(const char *name, nt_params parts) {
     if (parts.count < 1 || !parts.items) return 0;
     if (parts.count > 65535 && nti_alive(parts.items[0]))
-        nti_sticky(parts.items[0]->tape, NT_ERROR_ARGUMENT, "nt_concat: %d parts; at most 65535 go at once", parts.count);
+        nti_sticky(parts.items[0]->tape, NT_ERROR_ARGUMENT, "%s: %d parts; at most 65535 go at once", name, parts.count);
     for (int k = 0; k < parts.count; k++)
         if (!parts.items[k]) return 0;
     return nti_alive(parts.items[0]);
 }
 
 NT_API nt_tensor *nt_concat(nt_params parts, int axis) {
-    if (!nti_parts(parts)) return NULL;
+    if (!nti_parts("nt_concat", parts)) return NULL;
     int64_t a = nti_axis_of(parts.items[0]->tape, "nt_concat", parts.items[0]->rank, axis);
     return a < 0 ? NULL : nti_record(parts.items[0]->tape, NTI_OP_CONCAT, parts.items, parts.count, &a, 1, NULL, 0);
 }
 
 NT_API nt_tensor *nt_stack(nt_params parts, int axis) {
-    if (!nti_parts(parts)) return NULL;
+    if (!nti_parts("nt_stack", parts)) return NULL;
     nt_tape *t = parts.items[0]->tape;
     nt_params wide;
     wide.count = parts.count, wide.items = (nt_tensor **)nti_low(t, (size_t)parts.count * sizeof(nt_tensor *));
     if (!wide.items) return nti_record_memory(t, NTI_OP_CONCAT);
     int last = parts.items[0]->rank;
+    nti_naming n = nti_name_errors(parts.items[0], "nt_stack");
     for (int k = 0; k < parts.count; k++) wide.items[k] = nt_expand_dims(parts.items[k], axis < 0 ? axis + last + 1 : axis);
-    return nt_concat(wide, axis < 0 ? axis + last + 1 : axis);
+    return nti_named(n, nt_concat(wide, axis < 0 ? axis + last + 1 : axis));
 }
 
 // Gather: attributes axis, clip. The index operand went through nti_check_index unless it clips.
@@ -12991,7 +13054,8 @@ NT_API nt_tensor *nt_segment_sum(nt_tensor *x, nt_tensor *ids, int64_t n) { // t
     }
     nt_shape shape = nt_shape_of(x);
     shape.size[0] = n;
-    return nti_record_scatter_add(nt_full(x->tape, x->dtype, shape, 0), ids, x, 0);
+    nti_naming naming = nti_name_errors(x, "nt_segment_sum");
+    return nti_named(naming, nti_record_scatter_add(nt_full(x->tape, x->dtype, shape, 0), ids, x, 0));
 }
 
 NT_API nt_tensor *nt_one_hot(nt_tensor *indices, int64_t n, nt_dtype dtype) {
@@ -13181,7 +13245,8 @@ static nt_tensor *nti_argsort(nt_tensor *x, const char *name, int axis, int desc
     i[0] = nti_axis_of(x->tape, name, x->rank, axis), i[1] = descending;
     if (i[0] < 0) return NULL;
     i[2] = count < 0 && !descending ? x->shape[i[0]] : count;
-    return nti_record(x->tape, NTI_OP_ARGSORT, &x, 1, i, 3, NULL, 0);
+    nti_naming n = nti_name_errors(x, name);
+    return nti_named(n, nti_record(x->tape, NTI_OP_ARGSORT, &x, 1, i, 3, NULL, 0));
 }
 
 NT_API nt_tensor *nt_argsort(nt_tensor *x, int axis) { return nti_argsort(x, "nt_argsort", axis, 0, -1); }
@@ -13443,8 +13508,9 @@ static nt_tensor *nti_normalize_by(nt_tensor *x, nt_tensor *stats, nt_tensor *sc
     return bias ? nt_add(y, bias) : y;
 }
 
-static nt_tensor *nti_normalize(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, const nti_norm_spec *s) {
-    return nti_normalize_by(x, nti_record_stats(x, s), scale, bias, s);
+static nt_tensor *nti_normalize(const char *name, nt_tensor *x, nt_tensor *scale, nt_tensor *bias, const nti_norm_spec *s) {
+    nti_naming n = nti_name_errors(x, name);
+    return nti_named(n, nti_normalize_by(x, nti_record_stats(x, s), scale, bias, s));
 }
 
 static int nti_norm_vectors_fit(const char *name, nt_tensor *x, nt_tensor *scale, nt_tensor *bias) {
@@ -13456,7 +13522,7 @@ static nt_tensor *nti_norm_last(const char *name, nt_tensor *x, nt_tensor *scale
     int64_t last = x->rank ? x->rank - 1 : 0;
     nti_norm_spec s = nti_norm_over(rms, last, last, 1, eps);
     if (!nti_norm_vectors_fit(name, x, scale, bias)) return NULL;
-    return nti_normalize(x, scale, bias, &s);
+    return nti_normalize(name, x, scale, bias, &s);
 }
 
 NT_API nt_tensor *nt_layer_norm(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, double eps) {
@@ -13479,16 +13545,17 @@ NT_API nt_tensor *nt_layer_norm_axes(nt_tensor *x, nt_tensor *scale, nt_tensor *
     if (end - first == count) {
         int64_t kept = nti_count(x->rank - end, x->shape + end);
         nti_norm_spec s = end == x->rank ? nti_norm_over(0, first, first, 1, eps) : nti_norm_over(0, first, end, kept, eps);
-        return nti_normalize(x, scale, bias, &s);
+        return nti_normalize("nt_layer_norm_axes", x, scale, bias, &s);
     }
     nt_axes order = nti_all_axes(x), back = order;
     for (int k = 0, low = 0, high = x->rank - count; k < x->rank; k++) order.axis[mask >> k & 1 ? high++ : low++] = k;
     for (int k = 0; k < x->rank; k++) back.axis[order.axis[k]] = k;
     nti_norm_spec s = nti_norm_over(0, x->rank - count, x->rank - count, 1, eps);
-    nt_tensor *y = nti_normalize(nt_transpose(x, order), NULL, NULL, &s);
+    nti_naming n = nti_name_errors(x, "nt_layer_norm_axes");
+    nt_tensor *y = nti_normalize("nt_layer_norm_axes", nt_transpose(x, order), NULL, NULL, &s);
     y = y ? nt_transpose(y, back) : NULL;
     if (scale) y = nt_mul(y, scale);
-    return bias ? nt_add(y, bias) : y;
+    return nti_named(n, bias ? nt_add(y, bias) : y);
 }
 
 // Channels last. groups 0: each channel by itself.
@@ -13504,7 +13571,7 @@ static nt_tensor *nti_norm_channels(const char *name, nt_tensor *x, nt_tensor *s
     }
     nti_norm_spec s = nti_norm_over(0, space, x->rank - 1, groups ? groups : channels, eps);
     if (!nti_norm_vectors_fit(name, x, scale, bias)) return NULL;
-    return nti_normalize(x, scale, bias, &s);
+    return nti_normalize(name, x, scale, bias, &s);
 }
 
 NT_API nt_tensor *nt_group_norm(nt_tensor *x, nt_tensor *scale, nt_tensor *bias, int groups, double eps) {
@@ -13895,10 +13962,18 @@ static nt_tensor *nti_solve_factored(nt_tensor *a, nt_tensor *b, const int64_t *
     return nti_record_lu_solve(a, nt_broadcast(lu, wide), b, 0);
 }
 
-NT_API nt_tensor *nt_solve(nt_tensor *a, nt_tensor *b) { return nti_solve_broadcast(NTI_OP_LU_SOLVE, a, b, NULL, 0, nti_solve_factored); }
+NT_API nt_tensor *nt_solve(nt_tensor *a, nt_tensor *b) {
+    nti_naming n = nti_name_errors(a, "nt_solve");
+    return nti_named(n, nti_solve_broadcast(NTI_OP_LU_SOLVE, a, b, NULL, 0, nti_solve_factored));
+}
+
+static nt_tensor *nti_record_lu(const char *name, nt_tensor *a) {
+    nti_naming n = nti_name_errors(a, name);
+    return nti_named(n, nti_record1(NTI_OP_LU, a));
+}
 
 NT_API nt_tensor *nt_inv(nt_tensor *a) {
-    nt_tensor *lu = nti_record1(NTI_OP_LU, a);
+    nt_tensor *lu = nti_record_lu("nt_inv", a);
     return lu ? nti_record_lu_solve(a, lu, nti_identity_like(a), 0) : NULL;
 }
 
@@ -13906,10 +13981,10 @@ static nt_tensor *nti_determinant(nt_tensor *a, nt_tensor *lu, int64_t what) {
     return lu ? nti_record_ints(NTI_OP_DETERMINANT, a, lu, NULL, &what, 1) : NULL;
 }
 
-NT_API nt_tensor *nt_det(nt_tensor *a) { return nti_determinant(a, nti_record1(NTI_OP_LU, a), NTI_DET); }
+NT_API nt_tensor *nt_det(nt_tensor *a) { return nti_determinant(a, nti_record_lu("nt_det", a), NTI_DET); }
 
 NT_API nt_sign_log nt_slogdet(nt_tensor *a) {
-    nt_tensor *lu = nti_record1(NTI_OP_LU, a);
+    nt_tensor *lu = nti_record_lu("nt_slogdet", a);
     nt_sign_log r;
     r.sign = nti_determinant(a, lu, NTI_DET_SIGN), r.log = nti_determinant(a, lu, NTI_DET_LOG);
     return r;
@@ -13921,31 +13996,37 @@ static nt_tensor *nti_solve_cholesky(nt_tensor *l, nt_tensor *b, const int64_t *
 }
 
 NT_API nt_tensor *nt_solve_spd(nt_tensor *a, nt_tensor *b) {
-    return nti_solve_broadcast(NTI_OP_TRIANGULAR_SOLVE, nt_cholesky(a), b, NULL, 0, nti_solve_cholesky);
+    nti_naming n = nti_name_errors(a, "nt_solve_spd");
+    return nti_named(n, nti_solve_broadcast(NTI_OP_TRIANGULAR_SOLVE, nt_cholesky(a), b, NULL, 0, nti_solve_cholesky));
 }
 
 NT_API nt_tensor *nt_logdet_spd(nt_tensor *a) {
-    nt_tensor *d = nti_diagonal(nt_cholesky(a));
+    nti_naming n = nti_name_errors(a, "nt_logdet_spd");
+    nt_tensor *d = nti_named(n, nti_diagonal(nt_cholesky(a)));
     return d ? nt_scale(nt_sum_axes(nt_log(d), nti_last_axis(), 0), 2) : NULL;
 }
 
-static nt_tensor *nti_record_eigh(nt_tensor *x, int64_t vectors) { return nti_record_ints(NTI_OP_EIGH, x, NULL, NULL, &vectors, 1); }
+static nt_tensor *nti_record_eigh(const char *name, nt_tensor *x, int64_t vectors) {
+    nti_naming n = nti_name_errors(x, name);
+    return nti_named(n, nti_record_ints(NTI_OP_EIGH, x, NULL, NULL, &vectors, 1));
+}
 
 NT_API nt_eigen nt_eigh(nt_tensor *x) {
-    nt_tensor *e = nti_record_eigh(x, 1);
+    nt_tensor *e = nti_record_eigh("nt_eigh", x, 1);
     nt_eigen r;
     r.values = nti_record2(NTI_OP_EIGENVALUES, e, x), r.vectors = nti_record2(NTI_OP_EIGENVECTORS, e, x);
     return r;
 }
-NT_API nt_tensor *nt_eigvalsh(nt_tensor *x) { return nti_record2(NTI_OP_EIGENVALUES, nti_record_eigh(x, 0), x); }
-NT_API nt_tensor *nt_sym_sqrt(nt_tensor *x) { return nti_record2(NTI_OP_SYM_SQRT, x, nti_record_eigh(x, 1)); }
+NT_API nt_tensor *nt_eigvalsh(nt_tensor *x) { return nti_record2(NTI_OP_EIGENVALUES, nti_record_eigh("nt_eigvalsh", x, 0), x); }
+NT_API nt_tensor *nt_sym_sqrt(nt_tensor *x) { return nti_record2(NTI_OP_SYM_SQRT, x, nti_record_eigh("nt_sym_sqrt", x, 1)); }
 
 // A wide matrix is factored by its first columns; r continues with q^T times the others.
 NT_API nt_qr_factors nt_qr(nt_tensor *x) {
     nt_qr_factors f = { NULL, NULL };
     if (!nti_alive(x)) return f;
     int64_t m = x->rank > 1 ? x->shape[x->rank - 2] : 0, n = x->rank > 1 ? x->shape[x->rank - 1] : 0;
-    nt_tensor *own = n > m ? nt_slice_axis(x, NT_LAST, 0, m) : x, *qr = nti_record1(NTI_OP_QR, own), *parts[2];
+    nti_naming naming = nti_name_errors(x, "nt_qr");
+    nt_tensor *own = n > m ? nt_slice_axis(x, NT_LAST, 0, m) : x, *qr = nti_named(naming, nti_record1(NTI_OP_QR, own)), *parts[2];
     f.q = nti_record2(NTI_OP_QR_Q, qr, own), f.r = nti_record2(NTI_OP_QR_R, qr, own);
     if (n <= m) return f;
     parts[0] = f.r, parts[1] = nt_matmul(nti_swap_last(f.q), nt_slice_axis(x, NT_LAST, m, n));
@@ -14077,7 +14158,8 @@ static nt_tensor *nti_record_random(nt_tensor *key, const char *name, int kind, 
     }
     i[0] = kind, i[1] = dtype;
     for (int k = 0; k < shape->rank; k++) i[2 + k] = shape->size[k];
-    return nti_record(key->tape, kind < 0 ? NTI_OP_SPLIT : NTI_OP_RANDOM, &key, 1, i, 2 + shape->rank, d, nd);
+    nti_naming n = nti_name_errors(key, name);
+    return nti_named(n, nti_record(key->tape, kind < 0 ? NTI_OP_SPLIT : NTI_OP_RANDOM, &key, 1, i, 2 + shape->rank, d, nd));
 }
 
 static nt_tensor *nti_record_key(nt_tape *t, nt_key_value key, int64_t each_step) {
@@ -14152,15 +14234,17 @@ static nt_tensor *nti_shuffle(nt_tensor *key, nt_tensor *x, int axis) {
 NT_API nt_tensor *nt_permutation(nt_tensor *key, int64_t n) {
     nt_shape shape = nt_shape_make(1, &n);
     if (!nti_alive(key) || !nti_shape_argument(key->tape, "nt_permutation", NT_I32, &shape)) return NULL;
-    return nti_shuffle(key, nt_iota(key->tape, NT_I32, shape, 0), 0);
+    nti_naming naming = nti_name_errors(key, "nt_permutation");
+    return nti_named(naming, nti_shuffle(key, nt_iota(key->tape, NT_I32, shape, 0), 0));
 }
 
 NT_API nt_tensor *nt_permutation_of(nt_tensor *key, nt_tensor *x, int axis, int independent) {
     if (!key || !nti_alive(x)) return NULL;
     int a = nti_axis_of(x->tape, "nt_permutation_of", x->rank, axis);
     if (a < 0) return NULL;
-    if (independent || x->rank == 1) return nti_shuffle(key, x, a);
-    return nti_record_gather(x, nt_permutation(key, x->shape[a]), a, 1);
+    nti_naming n = nti_name_errors(x, "nt_permutation_of");
+    int alone = independent || x->rank == 1;
+    return nti_named(n, alone ? nti_shuffle(key, x, a) : nti_record_gather(x, nt_permutation(key, x->shape[a]), a, 1));
 }
 
 NT_API nt_tensor *nt_choice(nt_tensor *key, int64_t n, nt_shape shape, int replace) {
@@ -14171,13 +14255,14 @@ NT_API nt_tensor *nt_choice(nt_tensor *key, int64_t n, nt_shape shape, int repla
                    replace ? "" : " without replacement");
         return NULL;
     }
-    if (replace) return nt_randint(key, NT_I32, shape, 0, n);
-    nt_tensor *all = nt_permutation(key, n);
+    nti_naming naming = nti_name_errors(key, "nt_choice");
+    nt_tensor *all = nti_named(naming, replace ? nt_randint(key, NT_I32, shape, 0, n) : nt_permutation(key, n));
+    if (replace) return all;
     return all ? nt_reshape(nt_slice_axis(all, 0, 0, count), shape) : NULL;
 }
 
 NT_API nt_tensor *nt_categorical_of_shape(nt_tensor *key, nt_tensor *logits, int axis, nt_shape shape) {
-    if (!key || !nti_alive(logits)) return NULL;
+    if (!key || !nti_takes_floats("nt_categorical", logits)) return NULL;
     int a = nti_axis_of(logits->tape, "nt_categorical", logits->rank, axis);
     if (a < 0) return NULL;
     int from_end = logits->rank - a, bad = shape.rank < logits->rank - 1 || shape.rank >= NT_MAX_RANK;
@@ -14190,7 +14275,8 @@ NT_API nt_tensor *nt_categorical_of_shape(nt_tensor *key, nt_tensor *logits, int
     }
     for (int k = shape.rank++; k > shape.rank - from_end; k--) shape.size[k] = shape.size[k - 1];
     shape.size[shape.rank - from_end] = logits->shape[a];
-    return nt_argmax(nt_add(nt_gumbel(key, logits->dtype, shape), logits), -from_end);
+    nti_naming n = nti_name_errors(logits, "nt_categorical");
+    return nti_named(n, nt_argmax(nt_add(nt_gumbel(key, logits->dtype, shape), logits), -from_end));
 }
 
 NT_API nt_tensor *nt_categorical(nt_tensor *key, nt_tensor *logits, int axis) {
@@ -14272,7 +14358,8 @@ NT_API nt_tensor *nt_dropout(nt_tensor *x, nt_tensor *key, double rate, nt_axes 
     if (!mask && rate < 1) return nti_record(x->tape, NTI_OP_DROPOUT, in, 2, NULL, 0, &rate, 1);
     for (int k = 0; k < shape.rank; k++)
         if (mask >> k & 1) shape.size[k] = 1;
-    nt_tensor *keep = nt_bernoulli(key, 1 - rate, shape), *zero = nt_full_like(x, 0);
+    nti_naming n = nti_name_errors(x, "nt_dropout");
+    nt_tensor *keep = nti_named(n, nt_bernoulli(key, 1 - rate, shape)), *zero = nt_full_like(x, 0);
     return rate == 1 ? zero : nt_select(keep, nt_scale(x, 1 / (1 - rate)), zero);
 }
 
@@ -15622,7 +15709,7 @@ static nt_tensor *nti_vjp_determinant(nt_tensor *y, nt_tensor **x, nt_tensor *g,
 }
 
 // Eigenvalues and eigenvectors of x[1]; x[0] are the factors (or values alone).
-static nt_tensor *nti_eigen_factors(nt_tensor **x) { return x[0]->rank == x[1]->rank ? x[0] : nti_record_eigh(x[1], 1); }
+static nt_tensor *nti_eigen_factors(nt_tensor **x) { return x[0]->rank == x[1]->rank ? x[0] : nti_record_eigh("nt_eigh", x[1], 1); }
 static nt_tensor *nti_conjugate(nt_tensor *v, nt_tensor *p, int back) { // V^T P V, or V P V^T
     nt_tensor *vt = nti_swap_last(v);
     return back ? nti_record_matmul(nti_record_matmul(v, p), vt) : nti_record_matmul(nti_record_matmul(vt, p), v);

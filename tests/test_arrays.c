@@ -214,7 +214,15 @@ static void test_einsum(void) {
     refused(nt_einsum("...j->j", NT_LIST(x)), NT_ERROR_SHAPE, "lacks the");
     refused(nt_einsum("abcde,fghij->abcdefghij", NT_LIST(c, c)), NT_ERROR_SHAPE, "more than 8 axes");
     refused(nt_einsum("abcde,fghij->", NT_LIST(c, nt_cast(c, NT_F32))), NT_ERROR_DTYPE, "two dtypes");
-    tap_ok(!nt_einsum(NULL, NT_LIST(x)) && !nt_einsum("ij", NT_LIST(NULL)) && !nt_error(t), "einsum passes NULL on quietly");
+    refused(nt_einsum(NULL, NT_LIST(x)), NT_ERROR_ARGUMENT, "nt_einsum: there is no equation");
+    nt_params none = NT_LIST(x), long_one = none;
+    none.count = -1, long_one.count = 65536;
+    tap_ok(!nt_einsum("ij", NT_LIST(NULL)) && !nt_einsum("ij", none) && !nt_error(t), "einsum passes NULL and empty lists on quietly");
+    nt_tensor **many = (nt_tensor **)pool_new(65536, sizeof *many);
+    for (int k = 0; k < 65536; k++) many[k] = x;
+    long_one.items = many;
+    refused(nt_einsum("ij", long_one), NT_ERROR_ARGUMENT, "nt_einsum: 65536 parts; at most 65535");
+    refused(nt_stack(long_one, 0), NT_ERROR_ARGUMENT, "nt_stack: 65536 parts; at most 65535");
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -777,9 +785,58 @@ static void test_chance(void) {
     refused(nt_categorical(key, nt_cast(tensor(x), NT_I32), 0), NT_ERROR_DTYPE, "i32");
 }
 
+// ---------------------------------------------------------------------------------------------------------------------
+// Compositions: an error names the call that the host made, never one of its parts.
+// ---------------------------------------------------------------------------------------------------------------------
+static void test_names(void) {
+    double ones[12];
+    for (int k = 0; k < 12; k++) ones[k] = 1;
+    nt_tensor *v = nt_constant(t, NT_F64, NT_SHAPE(3), ones), *m = nt_constant(t, NT_F64, NT_SHAPE(3, 4), ones), *i = nt_cast(v, NT_I32), *u = nt_cast(v, NT_U8),
+              *image = nt_cast(nt_constant(t, NT_F64, NT_SHAPE(1, 2, 3, 2), ones), NT_I32), *key = nt_key_tensor(t, nt_key(1));
+    refused(nt_top_k(v, 4).values, NT_ERROR_SHAPE, "nt_top_k(f64[3]): takes 0 to 3");
+    refused(nt_sort(u, 0), NT_ERROR_DTYPE, "nt_sort(u8[3])");
+    refused(nt_solve(m, v), NT_ERROR_SHAPE, "nt_solve(f64[3,4]): the matrix is not square");
+    refused(nt_inv(m), NT_ERROR_SHAPE, "nt_inv(f64[3,4]): the matrix is not square");
+    refused(nt_det(m), NT_ERROR_SHAPE, "nt_det(f64[3,4]): the matrix is not square");
+    refused(nt_slogdet(m).log, NT_ERROR_SHAPE, "nt_slogdet(f64[3,4]): the matrix is not square");
+    refused(nt_solve_spd(m, v), NT_ERROR_SHAPE, "nt_solve_spd(f64[3,4]): the matrix is not square");
+    refused(nt_logdet_spd(m), NT_ERROR_SHAPE, "nt_logdet_spd(f64[3,4]): the matrix is not square");
+    refused(nt_eigh(m).values, NT_ERROR_SHAPE, "nt_eigh(f64[3,4]): the matrix is not square");
+    refused(nt_eigvalsh(m), NT_ERROR_SHAPE, "nt_eigvalsh(f64[3,4]): the matrix is not square");
+    refused(nt_sym_sqrt(m), NT_ERROR_SHAPE, "nt_sym_sqrt(f64[3,4]): the matrix is not square");
+    refused(nt_qr(v).q, NT_ERROR_SHAPE, "nt_qr(f64[3]): takes matrices");
+    refused(nt_stack(NT_LIST(v, m), 0), NT_ERROR_SHAPE, "nt_stack(f64[1,3], f64[1,3,4])");
+    refused(nt_slice_axis(v, 0, 2, 9), NT_ERROR_ARGUMENT, "nt_slice_axis(f64[3]): axis 0 takes");
+    refused(nt_segment_sum(v, v, 3), NT_ERROR_DTYPE, "nt_segment_sum(");
+    refused(nt_mean(i), NT_ERROR_DTYPE, "nt_mean(i32[3]): a mean of integers");
+    refused(nt_mean_axes(v, NT_AXES(3), 0), NT_ERROR_ARGUMENT, "nt_mean_axes: axis 3");
+    refused(nt_std_axes(i, NT_AXES(0), 0, 0), NT_ERROR_DTYPE, "nt_std_axes(i32[3])");
+    refused(nt_norm_axes(i, NT_AXES(0), 0), NT_ERROR_DTYPE, "nt_norm_axes(i32[])");
+    refused(nt_logsumexp_axes(v, NT_AXES(4), 0), NT_ERROR_ARGUMENT, "nt_logsumexp_axes: axis 4");
+    refused(nt_sigmoid_cross_entropy(v, m), NT_ERROR_SHAPE, "nt_sigmoid_cross_entropy(");
+    refused(nt_huber(v, m, 1), NT_ERROR_SHAPE, "nt_huber(f64[3], f64[3,4])");
+    refused(nt_layer_norm(i, NULL, NULL, 1), NT_ERROR_DTYPE, "nt_layer_norm(i32[3])");
+    refused(nt_batch_norm(image, NULL, NULL, 1), NT_ERROR_DTYPE, "nt_batch_norm(i32[1,2,3,2])");
+    refused(nt_layer_norm_axes(m, v, NULL, NT_AXES(0), 1), NT_ERROR_SHAPE, "nt_layer_norm_axes(f64[3,4], f64[3])");
+    refused(nt_conv_transpose(m, v, NULL), NT_ERROR_SHAPE, "nt_conv_transpose(f64[3,4], f64[3])");
+    refused(nt_avg_pool(image, NT_WINDOW(2, 2), NULL), NT_ERROR_DTYPE, "nt_avg_pool(i32[1,2,3,2])");
+    refused(nt_dense(m, m, NULL), NT_ERROR_SHAPE, "nt_dense(f64[3,4], f64[3,4])");
+    refused(nt_einsum("i,i", NT_LIST(v, i)), NT_ERROR_DTYPE, "nt_einsum(");
+    refused(nt_uniform(v, NT_F32, NT_SHAPE(2), 0, 1), NT_ERROR_ARGUMENT, "nt_uniform(f64[3]): a key is u32[2]");
+    refused(nt_permutation(v, 3), NT_ERROR_ARGUMENT, "nt_permutation(f64[3]): a key is u32[2]");
+    refused(nt_choice(v, 3, NT_SHAPE(2), 0), NT_ERROR_ARGUMENT, "nt_choice(f64[3]): a key is u32[2]");
+    refused(nt_categorical(key, i, 0), NT_ERROR_DTYPE, "nt_categorical(i32[3])");
+    refused(nt_neg(u), NT_ERROR_DTYPE, "nt_neg(u8[3])"); // after all those, a call is itself again
+
+    static nt_tensor *(*const parts[])(nt_tensor *) = { nt_relu6, nt_hard_tanh, nt_hard_sigmoid, nt_hard_silu, nt_selu, nt_mish, nt_soft_sign };
+    static const char *const names[] = { "nt_relu6(i32[3])", "nt_hard_tanh(i32[3])", "nt_hard_sigmoid(i32[3])", "nt_hard_silu(i32[3])", "nt_selu(i32[3])", "nt_mish(i32[3])", "nt_soft_sign(i32[3])" };
+    for (int k = 0; k < 7; k++) refused(parts[k](i), NT_ERROR_DTYPE, names[k]);
+    refused(nt_huber(i, i, 1), NT_ERROR_DTYPE, "nt_huber(i32[3]): not defined for i32");
+}
+
 int main(void) {
     static void (*const tests[])(void) = { test_einsum, test_scans, test_sorts, test_dynamic, test_picks, test_layout, test_matrices, test_statistics,
-                                           test_resize, test_convolutions, test_transposed, test_circular_pools, test_chance };
+                                           test_resize, test_convolutions, test_transposed, test_circular_pools, test_chance, test_names };
     for (size_t k = 0; k < sizeof tests / sizeof tests[0]; k++) {
         t = nt_tape_open(NULL);
         tests[k]();
