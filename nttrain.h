@@ -565,7 +565,8 @@ typedef struct nt_attention_desc {
 // softmax(scale q k^T) v for each example and head; the scores are never stored, neither here nor in any derivative's first transpose.
 // q (batch, time, heads, d), k (batch, keys, heads, d), v (batch, keys, heads, dv): (batch, time, heads, dv). They are read through their
 // strides: slices of one projection cost no copies. mask NULL, or of any dtype, not zero = seen, broadcast to (batch, heads, time, keys).
-// A query that sees no key gives NaN, as the softmax of nothing but -infinity does. desc NULL: the defaults.
+// A query that may see none of the keys gives NaN, as the softmax of nothing but -infinity does; with 0 keys the sum over them is 0.
+// desc NULL: the defaults.
 NT_API nt_tensor *nt_attention(nt_tensor *q, nt_tensor *k, nt_tensor *v, nt_tensor *mask, const nt_attention_desc *desc);
 
 // In programs that list it (nt_compile_desc.assigns), the variable gets the value; all reads in a run see the value at its

@@ -278,25 +278,29 @@ static int tanh_step(void *user, nt_params carry, nt_params parts, int64_t index
     return next[0] != NULL;
 }
 
-static size_t scan_bytes(int64_t segment, double *gradient) {
+// What the gradient of a loss of h with respect to w takes, both (16, 16); `loss` records it, all kept (0) or in pieces.
+static size_t gradient_bytes(nt_tensor *(*loss)(nt_tensor *h, nt_tensor *w, int64_t pieces), int64_t pieces, double *gradient) {
     nt_tape *t = nt_tape_open(NULL);
     double data[256];
     for (int k = 0; k < 256; k++) data[k] = sin(k);
     nt_tensor *w = nt_variable(t, NT_F64, NT_SHAPE(16, 16), data), *h = nt_variable(t, NT_F64, NT_SHAPE(16, 16), data);
-    nt_scan_step step = { tanh_step, &w };
-    nt_scan_desc desc = { 0, 0, segment };
-    nt_params none = { 0, NULL };
-    nt_tensor *y = nt_sum(nt_scan(t, 64, NT_LIST(h), none, step, &desc).carry.items[0]);
-    nt_program *p = nt_compile(nt_grad(y, w), NULL);
+    nt_program *p = nt_compile(nt_grad(loss(h, w, pieces), w), NULL);
     if (p && nt_run(p) == NT_OK) nt_read(p, 0, gradient);
     size_t bytes = nt_report(p).peak;
     nt_tape_close(t);
     return bytes;
 }
 
+static nt_tensor *scan_loss(nt_tensor *h, nt_tensor *w, int64_t segment) {
+    nt_scan_step step = { tanh_step, &w };
+    nt_scan_desc desc = { 0, 0, segment };
+    nt_params none = { 0, NULL };
+    return nt_sum(nt_scan(h->tape, 64, NT_LIST(h), none, step, &desc).carry.items[0]);
+}
+
 static void test_segments(void) {
     double kept[256], again[256];
-    size_t all = scan_bytes(0, kept), some = scan_bytes(8, again);
+    size_t all = gradient_bytes(scan_loss, 0, kept), some = gradient_bytes(scan_loss, 8, again);
     tap_ok(3 * some < all, "64 steps in segments of 8 keep 8 carries and one segment: %lld bytes against %lld", (long long)some, (long long)all);
     tap_ok(!memcmp(kept, again, sizeof kept), "the same bits");
 }
@@ -310,12 +314,8 @@ static void expect_error(nt_tape *t, nt_status status, const char *part, const c
     nt_error_clear(t);
 }
 
-static size_t body_bytes(int checkpoint, double *gradient) {
-    nt_tape *t = nt_tape_open(NULL);
-    double data[256];
-    for (int k = 0; k < 256; k++) data[k] = sin(k);
-    nt_tensor *w = nt_variable(t, NT_F64, NT_SHAPE(16, 16), data), *h = nt_variable(t, NT_F64, NT_SHAPE(16, 16), data);
-    nt_map *m = nt_map_begin(t, 3, NULL);
+static nt_tensor *body_loss(nt_tensor *h, nt_tensor *w, int64_t checkpoint) {
+    nt_map *m = nt_map_begin(h->tape, 3, NULL);
     nt_tensor *y = nt_mul(h, nt_cast(nt_map_index(m), NT_F64));
     for (int block = 0; block < 4; block++) {
         nt_tensor *in = y;
@@ -324,16 +324,12 @@ static size_t body_bytes(int checkpoint, double *gradient) {
     }
     nt_tensor *loss = nt_map_sum(m, nt_sum(y));
     nt_map_end(m);
-    nt_program *p = nt_compile(nt_grad(loss, w), NULL);
-    if (p && nt_run(p) == NT_OK) nt_read(p, 0, gradient);
-    size_t bytes = nt_report(p).peak;
-    nt_tape_close(t);
-    return bytes;
+    return loss;
 }
 
 static void test_body_checkpoints(void) {
     double kept[256], again[256];
-    size_t all = body_bytes(0, kept), some = body_bytes(1, again);
+    size_t all = gradient_bytes(body_loss, 0, kept), some = gradient_bytes(body_loss, 1, again);
     tap_ok(10 * some < 7 * all, "checkpoints in a body: %lld bytes against %lld", (long long)some, (long long)all);
     tap_ok(!memcmp(kept, again, sizeof kept), "the same bits");
 }

@@ -1,5 +1,6 @@
 // Normalizations against plain loops; running statistics; and what fused operations keep for the backward pass.
 #include "nttrain.h"
+#include "refused.h"
 #include "tap.h"
 #include <math.h>
 #include <stdlib.h>
@@ -116,16 +117,6 @@ static void large_mean(void) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Batch norm as a layer
 // ---------------------------------------------------------------------------------------------------------------------
-static void refused(nt_tape *t, const void *y, nt_status status, const char *words, const char *what) {
-    const char *message = nt_error(t) ? nt_error(t) : "";
-    char list[256], *word;
-    int all = 1;
-    snprintf(list, sizeof list, "%s", words);
-    for (word = strtok(list, "|"); word; word = strtok(NULL, "|")) all &= strstr(message, word) != NULL;
-    tap_ok(!y && nt_error_status(t) == status && all, "%s: %s", what, message);
-    nt_error_clear(t);
-}
-
 static void running(int k_steps) {
     enum { N = 6, C = 3, RUNS = 4 };
     nt_tape *t = nt_tape_open(NULL);

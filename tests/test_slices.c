@@ -1,15 +1,15 @@
 // Runs in slices: the same bits as in one go, whatever the clock says and however many workers there are; what is busy in between; what
 // cancelling leaves; training windows whose update runs in slices, too.
+#include "crew.h"
 #include "nttrain.h"
 #include "tap.h"
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 enum { BATCH = 8, SIDE = 10, CLASSES = 5, MOST_WORKERS = 3 };
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Clocks, a flag, workers
+// Clocks, a flag
 // ---------------------------------------------------------------------------------------------------------------------
 typedef struct ticker { double now, tick; long calls; } ticker; // every look takes `tick` seconds
 static double ticker_seconds(void *user) {
@@ -28,32 +28,6 @@ typedef struct flag { long asked, from; } flag; // says yes from the from-th que
 static int flag_asked(void *user) {
     flag *f = (flag *)user;
     return ++f->asked >= f->from && f->from;
-}
-
-typedef struct crew { int workers; pthread_mutex_t lock; int64_t next, n; void (*fn)(void *arg, int64_t index, int worker); void *arg; int64_t groups; } crew;
-typedef struct hand { crew *c; int index; pthread_t thread; } hand;
-
-static void *hand_work(void *user) {
-    hand *h = (hand *)user;
-    for (;;) {
-        pthread_mutex_lock(&h->c->lock);
-        int64_t i = h->c->next++;
-        pthread_mutex_unlock(&h->c->lock);
-        if (i >= h->c->n) return NULL;
-        h->c->fn(h->c->arg, i, h->index);
-    }
-}
-
-static void crew_for_each(void *user, int64_t n, void (*fn)(void *arg, int64_t index, int worker), void *arg) {
-    crew *c = (crew *)user;
-    hand hands[MOST_WORKERS];
-    c->next = 0, c->n = n, c->fn = fn, c->arg = arg, c->groups++;
-    for (int k = 0; k < c->workers; k++) {
-        hands[k].c = c, hands[k].index = k;
-        if (k + 1 == c->workers) hand_work(&hands[k]);
-        else pthread_create(&hands[k].thread, NULL, hand_work, &hands[k]);
-    }
-    for (int k = 0; k + 1 < c->workers; k++) pthread_join(hands[k].thread, NULL);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -82,7 +56,7 @@ static int trainer_open(trainer *r, int window, crew *c) {
     nt_apply_desc training;
     nt_compile_desc compile;
     memset(&desc, 0, sizeof desc), memset(&training, 0, sizeof training), memset(&compile, 0, sizeof compile), memset(r, 0, sizeof *r);
-    if (c) desc.parallel.user = c, desc.parallel.max_workers = c->workers, desc.parallel.for_each = crew_for_each;
+    if (c) desc.parallel = crew_parallel(c);
     nt_tape *t = r->t = nt_tape_open(&desc);
     r->window = window;
     r->x = nt_name(nt_input(t, NT_F32, NT_SHAPE(BATCH, SIDE, SIDE, 2)), "image"), r->y = nt_input(t, NT_I32, NT_SHAPE(BATCH));
@@ -183,12 +157,10 @@ static void test_same_bits(void) {
             tap_ok(slices >= way[k].least * STEPS, "in %ld slices", slices);
             for (int workers = 2; workers <= MOST_WORKERS; workers++) {
                 crew c;
-                memset(&c, 0, sizeof c);
-                c.workers = workers;
-                pthread_mutex_init(&c.lock, NULL);
+                crew_hire(&c, workers);
                 train(way[k].run, window, &c, sliced, &slices);
                 tap_ok(!memcmp(whole, sliced, sizeof whole) && c.groups > 0, "and with %d workers, in %lld groups", workers, (long long)c.groups);
-                pthread_mutex_destroy(&c.lock);
+                crew_dismiss(&c);
             }
         }
     }

@@ -1,53 +1,11 @@
 // Threads: two tapes in two threads never meet, and a program that runs on the host's threads gives the same bits for any number
 // of them. Run under the thread sanitizer by check_all.sh.
+#include "crew.h"
 #include "nttrain.h"
 #include "tap.h"
-#include <pthread.h>
 #include <stdlib.h>
 
 enum { BATCH = 32, CLASSES = 10, STEPS = 6, MOST_WORKERS = 4 };
-
-// ---------------------------------------------------------------------------------------------------------------------
-// The host's threads: for_each with as many as there are workers, each taking the next index.
-// ---------------------------------------------------------------------------------------------------------------------
-typedef struct host {
-    int workers;
-    pthread_mutex_t lock;
-    int64_t next, n;
-    void (*fn)(void *arg, int64_t index, int worker);
-    void *arg;
-    int64_t calls;
-} host;
-
-typedef struct host_worker { host *h; int index; pthread_t thread; } host_worker;
-
-static void *host_thread(void *user) {
-    host_worker *w = (host_worker *)user;
-    for (;;) {
-        pthread_mutex_lock(&w->h->lock);
-        int64_t i = w->h->next++;
-        pthread_mutex_unlock(&w->h->lock);
-        if (i >= w->h->n) return NULL;
-        w->h->fn(w->h->arg, i, w->index);
-    }
-}
-
-static void host_for_each(void *user, int64_t n, void (*fn)(void *arg, int64_t index, int worker), void *arg) {
-    host *h = (host *)user;
-    host_worker workers[MOST_WORKERS];
-    h->next = 0;
-    h->n = n;
-    h->fn = fn;
-    h->arg = arg;
-    h->calls++;
-    for (int k = 0; k < h->workers; k++) {
-        workers[k].h = h;
-        workers[k].index = k;
-        if (k + 1 == h->workers) host_thread(&workers[k]); // the calling thread works, too
-        else pthread_create(&workers[k].thread, NULL, host_thread, &workers[k]);
-    }
-    for (int k = 0; k + 1 < h->workers; k++) pthread_join(workers[k].thread, NULL);
-}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // A small convolutional network, trained for a few steps on made-up images
@@ -108,19 +66,15 @@ static void test_workers(void) {
     uint64_t alone = train(NULL, 3);
     tap_ok(alone != 0, "training without threads");
     for (int workers = 1; workers <= MOST_WORKERS; workers++) {
-        host h;
+        crew c;
         nt_tape_desc desc;
-        memset(&h, 0, sizeof h);
+        crew_hire(&c, workers);
         memset(&desc, 0, sizeof desc);
-        h.workers = workers;
-        pthread_mutex_init(&h.lock, NULL);
-        desc.parallel.user = &h;
-        desc.parallel.max_workers = workers;
-        desc.parallel.for_each = host_for_each;
+        desc.parallel = crew_parallel(&c);
         uint64_t hash = train(&desc, 3);
         tap_ok(hash == alone, "the same bits with %d workers", workers);
-        tap_ok(workers == 1 || h.calls > 0, "which were used (%lld times)", (long long)h.calls);
-        pthread_mutex_destroy(&h.lock);
+        tap_ok(workers == 1 || c.groups > 0, "which were used (%lld times)", (long long)c.groups);
+        crew_dismiss(&c);
     }
 }
 
