@@ -14007,19 +14007,21 @@ NT_API nt_tensor *nt_logdet_spd(nt_tensor *a) {
     return d ? nt_scale(nt_sum_axes(nt_log(d), nti_last_axis(), 0), 2) : NULL;
 }
 
-static nt_tensor *nti_record_eigh(const char *name, nt_tensor *x, int64_t vectors) {
+static nt_tensor *nti_record_eigh(nt_tensor *x, int64_t vectors) { return nti_record_ints(NTI_OP_EIGH, x, NULL, NULL, &vectors, 1); }
+
+static nt_tensor *nti_eigen(const char *name, nt_tensor *x, int64_t vectors) {
     nti_naming n = nti_name_errors(x, name);
-    return nti_named(n, nti_record_ints(NTI_OP_EIGH, x, NULL, NULL, &vectors, 1));
+    return nti_named(n, nti_record_eigh(x, vectors));
 }
 
 NT_API nt_eigen nt_eigh(nt_tensor *x) {
-    nt_tensor *e = nti_record_eigh("nt_eigh", x, 1);
+    nt_tensor *e = nti_eigen("nt_eigh", x, 1);
     nt_eigen r;
     r.values = nti_record2(NTI_OP_EIGENVALUES, e, x), r.vectors = nti_record2(NTI_OP_EIGENVECTORS, e, x);
     return r;
 }
-NT_API nt_tensor *nt_eigvalsh(nt_tensor *x) { return nti_record2(NTI_OP_EIGENVALUES, nti_record_eigh("nt_eigvalsh", x, 0), x); }
-NT_API nt_tensor *nt_sym_sqrt(nt_tensor *x) { return nti_record2(NTI_OP_SYM_SQRT, x, nti_record_eigh("nt_sym_sqrt", x, 1)); }
+NT_API nt_tensor *nt_eigvalsh(nt_tensor *x) { return nti_record2(NTI_OP_EIGENVALUES, nti_eigen("nt_eigvalsh", x, 0), x); }
+NT_API nt_tensor *nt_sym_sqrt(nt_tensor *x) { return nti_record2(NTI_OP_SYM_SQRT, x, nti_eigen("nt_sym_sqrt", x, 1)); }
 
 // A wide matrix is factored by its first columns; r continues with q^T times the others.
 NT_API nt_qr_factors nt_qr(nt_tensor *x) {
@@ -15710,7 +15712,7 @@ static nt_tensor *nti_vjp_determinant(nt_tensor *y, nt_tensor **x, nt_tensor *g,
 }
 
 // Eigenvalues and eigenvectors of x[1]; x[0] are the factors (or values alone).
-static nt_tensor *nti_eigen_factors(nt_tensor **x) { return x[0]->rank == x[1]->rank ? x[0] : nti_record_eigh("nt_eigh", x[1], 1); }
+static nt_tensor *nti_eigen_factors(nt_tensor **x) { return x[0]->rank == x[1]->rank ? x[0] : nti_record_eigh(x[1], 1); }
 static nt_tensor *nti_conjugate(nt_tensor *v, nt_tensor *p, int back) { // V^T P V, or V P V^T
     nt_tensor *vt = nti_swap_last(v);
     return back ? nti_record_matmul(nti_record_matmul(v, p), vt) : nti_record_matmul(nti_record_matmul(vt, p), v);
@@ -17052,7 +17054,7 @@ static nt_tensor *nti_sample_attention(nt_tape *t, int op, nt_dtype dtype, int v
     int tangents = variant % 4 == 3 ? 5 : variant % 4 == 2 ? 2 : 7;
     for (int j = 0; j < 3; j++) x[j] = nti_sample_head(&s, shapes[j], table[entry].look[j], &packed, j);
     if (kind == NTI_ATTEND_GRAD)
-        x[3] = nti_sample_operand(&s, &out, table[entry].look[1] == NTI_LOOK_PACKED ? NTI_LOOK_SPREAD : table[entry].look[1]);
+        x[3] = nti_sample_operand(&s, &out, table[entry].look[1] == NTI_LOOK_PACKED ? (int)NTI_LOOK_SPREAD : table[entry].look[1]);
     for (int j = 0; kind == NTI_ATTEND_JVP && j < 3; j++)
         if (tangents >> j & 1) x[3 + j] = nti_sample_head(&s, shapes[j], table[entry].look[j], &packed_too, j);
     seen.size[1] = q.size[2], seen.size[2] = q.size[1], seen.size[3] = k.size[1];

@@ -4,6 +4,7 @@
 #define HALVES_H
 #include "nttrain.h"
 #include <math.h>
+#include <stdlib.h>
 
 static int half_mantissa(nt_dtype dtype) { return dtype == NT_F16 ? 10 : 7; }
 static int half_bias(nt_dtype dtype) { return dtype == NT_F16 ? 15 : 127; }
@@ -35,6 +36,15 @@ static uint16_t half_bits(nt_dtype dtype, double x) {
 }
 
 static int half_is_nan(nt_dtype dtype, uint16_t bits) { return (bits & 0x7fffu) > (unsigned)(2 * half_bias(dtype) + 1) << half_mantissa(dtype); }
+// How many numbers of the dtype it is from one to the other.
+static int half_steps(nt_dtype dtype, double a, double b) {
+    int place[2];
+    for (int k = 0; k < 2; k++) {
+        uint16_t bits = half_bits(dtype, k ? b : a);
+        place[k] = bits & 0x8000 ? -(bits & 0x7fff) : bits;
+    }
+    return abs(place[0] - place[1]);
+}
 // Any NaN is as good as another.
 static int half_same(nt_dtype dtype, uint16_t a, uint16_t b) { return a == b || (half_is_nan(dtype, a) && half_is_nan(dtype, b)); }
 #endif
