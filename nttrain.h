@@ -768,7 +768,7 @@ typedef struct nt_cancel { int (*asked)(void *user); void *user; } nt_cancel;
 typedef struct nt_compile_desc {
     size_t budget;             // scratch bytes of this program; 0: what the tape has left
     nt_program *share_scratch; // use this program's scratch: outputs are valid until either runs again. NULL, also from a compile that failed: own scratch
-    size_t scratch_min;        // reserve at least this much, so that larger programs can share it
+    size_t scratch_min;        // reserve at least this much, so that larger programs can share it; more than the budget is an error
     nt_params assigns;         // nt_compile and nt_compile_many: assignments (nt_assign) that a run performs
     nt_cancel cancel;          // obeyed between tiles before the first assignment of a run, which then returns NT_CANCELLED; NULL: never
     // nt_compile_step only:
@@ -17422,7 +17422,7 @@ static int nti_along_list(nt_tape *t, const char *name, const char *what, nt_par
         if (!x) continue;
         if (!nti_alive(x)) return 0;
         if (x->tape == t && x->dtype == like.items[k]->dtype && nti_same_shape(x, like.items[k])) continue;
-        nti_sticky(t, NT_ERROR_SHAPE, "%s: %s %d is %v, but its value is %v (same tape, dtype and shape)", name, what, k, x, like.items[k]);
+        nti_sticky(t, NT_ERROR_SHAPE, "%s: %s %d, %v, does not fit %v: both are of one tape, dtype and shape", name, what, k, x, like.items[k]);
         return 0;
     }
     return 1;
@@ -17682,8 +17682,9 @@ static int64_t nti_batch_size(nt_tape *t, nt_params inputs, nt_params batched) {
         for (int a = 0; a < x->rank && fits; a++) fits = b->shape[a + 1] == x->shape[a];
         if (fits) continue;
         nti_sticky(t, b->dtype == x->dtype ? NT_ERROR_SHAPE : NT_ERROR_DTYPE,
-                   "nt_vmap: batch %d is %v, but its value is %v (same dtype, the same shape behind one batch axis of one size for all)", k,
-                   b, x);
+                   "nt_vmap: batch %d is %v, but input %d is %v: a batch has the input's dtype, and its shape behind an axis in front, of the "
+                   "same size in all batches",
+                   k, b, k, x);
         return -1;
     }
     return batched.items[0]->shape[0];
@@ -20649,8 +20650,12 @@ typedef struct nti_made { // a plan with its addresses, and what it needs
     size_t need;    // of both ends together, while the program is written and when it is done
 } nti_made;
 
+static size_t nti_reserved(const nt_compile_desc *d) { // by .scratch_min
+    return d->scratch_min < SIZE_MAX / 4 ? nti_round_up(d->scratch_min, NTI_ALIGN) : SIZE_MAX / 4;
+}
+
 static size_t nti_made_scratch(const nti_made *a, const nt_compile_desc *d) {
-    size_t least = d->scratch_min < SIZE_MAX / 4 ? nti_round_up(d->scratch_min, NTI_ALIGN) : SIZE_MAX / 4;
+    size_t least = nti_reserved(d);
     return d->share_scratch ? 0 : least > a->s.peak ? least : a->s.peak ? a->s.peak : 1;
 }
 
@@ -20897,19 +20902,18 @@ static nt_program *nti_compile_plain(nt_tape *t, const nti_compile_job *job, siz
     size_t before = t->least;
     const nt_compile_desc *d = job->desc;
     nt_program *p = NULL;
-    int ok = nti_compile_passes(&zero.g, &zero.s, job) && nti_pass_repeat(&zero.g, &zero.s) && nti_pass_time(&zero.g, &zero.s) && nti_made_finish(&zero, job, low_before);
+    int ok = nti_compile_passes(&zero.g, &zero.s, job) && nti_pass_repeat(&zero.g, &zero.s) && nti_pass_time(&zero.g, &zero.s);
+    ok = ok && nti_made_finish(&zero, job, low_before);
     f.scratch = d->budget ? d->budget : SIZE_MAX, f.array = t->base ? t->capacity : SIZE_MAX, f.least = f.least_need = SIZE_MAX;
     if (d->share_scratch && d->share_scratch->owner->scratch_bytes < f.scratch) f.scratch = d->share_scratch->owner->scratch_bytes;
     if (ok) nti_search_see(&f, &zero);
     if (!ok || (job->count && !nti_curve_list(&zero, job, low_before)))
         nti_out_of_memory(t, job->name);
-    else if (job->count)
-        p = NULL;
-    else if (nti_fits(&f, &zero)) {
+    else if (!job->count && nti_fits(&f, &zero)) {
         size_t least = nti_compile_least(&f, &zero, job, low_before);
         p = nti_compile_place(&zero, job, low_before);
         if (p) t->least = least > before ? least : before;
-    } else {
+    } else if (!job->count) {
         p = nti_compile_smaller(&f, &zero, job, low_before);
         size_t high = p ? t->peak : 0, least = f.least_need > high ? f.least_need : high;
         if (p && f.least_need < SIZE_MAX) t->least = least > before ? least : before;
@@ -20924,6 +20928,11 @@ static nt_program *nti_compile(nt_tape *t, const nti_compile_job *given) {
     nt_program *p = NULL;
     size_t low_before = t->low.used;
     job.recorded = t->serial;
+    if (!job.count && !job.desc->share_scratch && job.desc->budget && nti_reserved(job.desc) > job.desc->budget) {
+        nti_fail(t, NT_ERROR_ARGUMENT, "%s: .scratch_min reserves %zu bytes, more than the .budget of %zu", job.name, nti_reserved(job.desc),
+                 job.desc->budget);
+        return NULL;
+    }
     if (nti_expand_chunks(t, &job.outputs, &job.effects)) p = nti_compile_plain(t, &job, low_before);
     else if (!t->sticky) nti_out_of_memory(t, job.name);
     t->sticky = 0; // compiling does not poison the tape, whatever it recorded on the way
@@ -20934,6 +20943,7 @@ static nt_program *nti_compile(nt_tape *t, const nti_compile_job *given) {
 
 // The checks that all compiling calls share; 0 after an error or with a NULL.
 static int nti_compile_valid(nt_tape *t, const char *name, nt_params list, const char *what) {
+    if (list.count < 0) nti_fail(t, NT_ERROR_ARGUMENT, "%s: a list of %d %ss", name, list.count, what);
     for (int k = 0; k < list.count; k++) {
         nt_tensor *x = list.items ? list.items[k] : NULL;
         if (!x || t->sticky) return 0;
@@ -20947,7 +20957,7 @@ static int nti_compile_valid(nt_tape *t, const char *name, nt_params list, const
         else continue;
         return 0;
     }
-    return 1;
+    return list.count >= 0;
 }
 
 static int nti_assigns_valid(nt_tape *t, const char *name, nt_params assigns) {
@@ -20979,7 +20989,7 @@ NT_API nt_program *nt_compile_many(nt_tape *t, nt_params outputs, const nt_compi
     nt_compile_desc none;
     nti_compile_job job;
     memset(&none, 0, sizeof none);
-    if (!t || t->sticky || outputs.count < 0) return NULL;
+    if (!t || t->sticky) return NULL;
     memset(&job, 0, sizeof job);
     job.name = "nt_compile", job.desc = desc ? desc : &none, job.outputs = outputs, job.effects = job.desc->assigns;
     if (!nti_compile_valid(t, job.name, outputs, "output") || !nti_assigns_valid(t, job.name, job.effects) ||
@@ -20993,10 +21003,12 @@ NT_API int nt_budget_curve(nt_tape *t, nt_params outputs, const nt_compile_desc 
     nti_compile_job job;
     int count = 0;
     memset(&none, 0, sizeof none), memset(&job, 0, sizeof job);
-    if (!t || t->sticky || outputs.count < 0) return 0;
+    if (!t || t->sticky) return 0;
     job.name = "nt_budget_curve", job.desc = desc ? desc : &none, job.outputs = outputs, job.effects = job.desc->assigns;
     job.points = points, job.capacity = capacity, job.count = &count;
-    if (nti_compile_valid(t, job.name, outputs, "output") && nti_assigns_valid(t, job.name, job.effects)) nti_compile(t, &job);
+    if (nti_compile_valid(t, job.name, outputs, "output") && nti_assigns_valid(t, job.name, job.effects) &&
+        nti_share_valid(t, job.name, job.desc))
+        nti_compile(t, &job);
     return count;
 }
 
@@ -21152,20 +21164,30 @@ static int64_t nti_run_group(nt_program *p, const nti_instruction *n, int few) {
     return count;
 }
 
+static void nti_put_turns(nti_text *o, const nti_cursor *at, const nti_instruction *instruction) { // of the loops around, outermost first
+    for (int32_t k = 0; k < at->loops; k++)
+        nti_format(o, "%s iteration %lld (of 0 to %lld)", k ? "," : ", in", (long long)at->turn[k],
+                   (long long)(instruction[at->start[k] - 1].count - 1));
+}
+
 static nt_status nti_data_failed(nt_program *p) {
     const nti_call *c = p->failed;
+    char turns[160] = "";
+    nti_text o = { turns, sizeof turns, 0, 0 };
     const nti_instruction *n = NULL;
     for (int32_t k = 0; k < p->instructions; k++)
         if (&p->instruction[k].call == c) n = &p->instruction[k];
     if (n && n->op == NTI_OP_CHECK_FINITE) return NT_NONFINITE;
     const char *name = n && n->name ? n->name : NULL;
+    nti_put_turns(&o, &p->at, p->instruction);
     return nti_fail(
-        p->tape, NT_ERROR_DATA, "nt_run: %s: %s element %lld is %lld, outside 0 to %lld; nothing was assigned. Correct the data%s",
+        p->tape, NT_ERROR_DATA, "nt_run: %s: %s element %lld is %lld, outside 0 to %lld%s; nothing was assigned. Correct the data%s",
         nti_row_of((int)c->i[3])->name,
         name                              ? name
         : c->i[3] == NTI_OP_CROSS_ENTROPY ? "label"
                                           : "index",
-        (long long)p->failed_at, (long long)p->failed_value, (long long)(c->i[0] - 1), c->i[2] ? " (one value is ignored by design)" : "");
+        (long long)p->failed_at, (long long)p->failed_value, (long long)(c->i[0] - 1), turns,
+        c->i[2] ? " (one value is ignored by design)" : "");
 }
 
 static void nti_data_error(const nti_call *c, int64_t at, double value) {
@@ -21202,8 +21224,9 @@ static nt_status nti_run_on(nt_program *p, const nti_slice *s) {
         if (n->count) { nti_loop_begin(p); continue; }
         if (!p->at.phase && !p->at.tile && !nti_instruction_begin(p, n)) { nti_next_instruction(p); continue; }
         if (n->effect) s->run->assigned = 1;
-        nti_advance(p, nti_run_group(p, n, s->looks));
-        if (p->failed) return nti_data_failed(p);
+        int64_t done = nti_run_group(p, n, s->looks);
+        if (p->failed) return nti_data_failed(p); // the cursor stands where it was found
+        nti_advance(p, done);
         if (s->looks && p->at.instruction < p->instructions && nti_time_is_up(s)) return NT_AGAIN;
     }
     p->ran = 1;

@@ -373,6 +373,29 @@ static void test_inside(void) {
     nt_tape_close(t);
 }
 
+static void test_data(void) { // an index out of range in a body names the iterations that it was found in
+    static const int32_t good[12] = { 0, 1, 2, 0, 1, 2, 0, 1, 9, 0, 1, 2 };
+    static const float table[3] = { 1, 2, 3 };
+    for (int nested = 0; nested < 2; nested++) {
+        nt_tape *t = nt_tape_open(NULL);
+        nt_tensor *x = nt_constant(t, NT_F32, NT_SHAPE(3), table), *w = nt_variable(t, NT_F32, NT_SCALAR, table);
+        nt_tensor *rows = nt_input(t, NT_I32, nested ? NT_SHAPE(4, 3, 1) : NT_SHAPE(4, 3));
+        nt_write(rows, good);
+        nt_map *m = nt_map_begin(t, 4, NULL), *inner = nested ? nt_map_begin(t, 3, NULL) : NULL;
+        nt_tensor *at = nt_map_slice(m, rows), *picked = nt_gather(x, nested ? nt_map_slice(inner, at) : at, 0);
+        nt_tensor *sum = nt_map_sum(m, nested ? nt_map_sum(inner, nt_sum(picked)) : nt_sum(picked));
+        if (nested) nt_map_end(inner);
+        nt_map_end(m);
+        nt_compile_desc d;
+        memset(&d, 0, sizeof d);
+        d.assigns = NT_LIST(nt_assign(w, sum));
+        nt_program *p = nt_compile(sum, &d);
+        tap_ok(p && nt_run(p) == NT_ERROR_DATA && *(float *)nt_data(w) == 1, "an index out of range in a body: nothing is assigned");
+        expect_error(t, NT_ERROR_DATA, nested ? "element 0 is 9, outside 0 to 2, in iteration 2 (of 0 to 3), iteration 2 (of 0 to 2)" : "element 2 is 9, outside 0 to 2, in iteration 2 (of 0 to 3)", nested ? "in a body of a body" : "in a body");
+        nt_tape_close(t);
+    }
+}
+
 static void test_errors(void) {
     nt_tape *t = nt_tape_open(NULL);
     nt_tensor *x = nt_variable(t, NT_F32, NT_SHAPE(4), NULL), *scalar = nt_variable(t, NT_F32, NT_SCALAR, NULL);
@@ -441,5 +464,6 @@ int main(int argc, char **argv) {
     test_body_checkpoints();
     test_inside();
     test_errors();
+    test_data();
     return tap_end();
 }

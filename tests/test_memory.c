@@ -348,6 +348,21 @@ static void test_sharing(void) {
     d.share_scratch = b; // a sharer's scratch is its owner's
     third = nt_compile(small, &d);
     tap_ok(third && nt_run(third) == NT_OK && nt_read(third, 0, sum + 2) == NT_OK && sum[2] == sum[0], "a third shares through the second");
+    memset(&d, 0, sizeof d);
+    d.budget = need, d.scratch_min = need;
+    tap_ok(nt_compile(small, &d) != NULL, "a budget holds what .scratch_min reserves");
+    d.scratch_min = need + 1;
+    tap_ok(!nt_compile(small, &d) && nt_error_status(t) == NT_ERROR_ARGUMENT && strstr(nt_error(t), ".scratch_min reserves"), "or it is an error: %s", nt_error(t) ? nt_error(t) : "none");
+    nt_error_clear(t);
+    nt_tape *other = nt_tape_open(NULL);
+    nt_budget_point point;
+    memset(&d, 0, sizeof d);
+    d.share_scratch = a;
+    tap_ok(!nt_budget_curve(other, nt_freeze(other, NT_LIST(nt_variable(other, NT_F32, NT_SHAPE(4), floats)), NULL), &d, &point, 1) && nt_error(other) && strstr(nt_error(other), ".share_scratch"), "a curve does not share the scratch of another tape");
+    nt_params negative = { -1, NULL };
+    nt_error_clear(other);
+    tap_ok(!nt_compile_many(other, negative, NULL) && nt_error(other) && strstr(nt_error(other), "a list of -1 outputs"), "a list of -1 outputs is an error");
+    nt_tape_close(other);
     nt_tape_close(t);
 }
 

@@ -77,7 +77,7 @@ static void substitution(void) {
     nt_tape *other = nt_tape_open(NULL);
     nt_tensor *foreign = variable(other, NT_SHAPE(3, 4), 0, 1);
     refused(t, !nt_substitute(z, NT_LIST(x), NT_LIST(w)), NT_ERROR_SHAPE, "nt_substitute");
-    refused(t, !nt_substitute(z, NT_LIST(x), NT_LIST(nt_cast(v, NT_F32))), NT_ERROR_SHAPE, "replacement 0 is f32[3,4]");
+    refused(t, !nt_substitute(z, NT_LIST(x), NT_LIST(nt_cast(v, NT_F32))), NT_ERROR_SHAPE, "replacement 0, f32[3,4], does not fit f64[3,4]");
     refused(t, !nt_substitute(z, NT_LIST(x, w), NT_LIST(v)), NT_ERROR_ARGUMENT, "1 replacement for 2 values");
     refused(t, !nt_substitute(z, NT_LIST(x, x), NT_LIST(v, v)), NT_ERROR_ARGUMENT, "named twice");
     refused(t, !nt_substitute(z, NT_LIST(x), NT_LIST(foreign)), NT_ERROR_ARGUMENT, "another tape");
@@ -270,7 +270,7 @@ static void batches(void) {
     nt_tape *other = nt_tape_open(NULL);
     nt_tensor *foreign = variable(other, NT_SHAPE(5, 3, 4), 0, 1);
     refused(t, !vmap(y, NT_LIST(x), NT_LIST(x)), NT_ERROR_SHAPE, "nt_vmap: batch 0");
-    refused(t, !vmap(y, NT_LIST(x), NT_LIST(ws)), NT_ERROR_SHAPE, "nt_vmap: batch 0");
+    refused(t, !vmap(y, NT_LIST(x), NT_LIST(ws)), NT_ERROR_SHAPE, "nt_vmap: batch 0 is f64[5,4,2], but input 0 is f64[3,4]");
     refused(t, !vmap(y, NT_LIST(x, w), NT_LIST(xs, nt_slice_axis(ws, 0, 0, 4))), NT_ERROR_SHAPE, "nt_vmap: batch 1");
     refused(t, !vmap(y, NT_LIST(x), NT_LIST(nt_cast(xs, NT_F32))), NT_ERROR_DTYPE, "nt_vmap: batch 0 is f32");
     refused(t, !vmap(y, NT_LIST(x, w), NT_LIST(xs)), NT_ERROR_ARGUMENT, "1 batch for 2 values");
