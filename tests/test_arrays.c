@@ -714,7 +714,7 @@ static void test_transposed(void) {
     plain.padding = (nt_padding)9;
     refused(nt_conv(in, tensor(back), &plain), NT_ERROR_ARGUMENT, "one of nt_padding");
 
-    nt_layer *layer = nt_conv_transpose_layer(t, 5, NT_WINDOW(3, 3), &(nt_conv_layer_desc){ { { 2, 2 }, { 0 }, 0, NT_PADDING_DEFAULT, { { 0 } }, { 0 } }, NT_BIAS_ON, { NT_INIT_DEFAULT }, { NT_INIT_DEFAULT }, NT_F64 });
+    nt_layer *layer = nt_conv_transpose_layer(t, 5, NT_WINDOW(3, 3), &(nt_conv_layer_desc){ .conv = { .stride = { 2, 2 } }, .dtype = NT_F64 });
     nt_status status = nt_init(layer, nt_key(3), in);
     nt_params params = nt_parameters(layer);
     tap_ok(status == NT_OK && params.count == 2 && !strcmp(params.items[0]->name, "ConvTranspose_0/kernel") && !strcmp(params.items[1]->name, "ConvTranspose_0/bias"),
