@@ -3187,13 +3187,14 @@ typedef struct nti_taps { const int32_t *first, *item; } nti_taps;
 
 typedef struct nti_plane_tail { // what happens to a row as soon as it is there
     int kind;
-    double scale, mix, shift, shift_t; // AFFINE: t = scale t + mix k + shift_t, then k = scale k + shift
+    double scale, mix, shift, shift_t; // AFFINE: t = scale t + mix k + shift_t, then k = scale k + shift. RELU, in f32: (a - b)^2 / (2 pi)
+                                       // and, in shift, (a^2 + b^2) / 2; sides: the standard deviation and its inverse
     const nti_dual *dual;
     const void *side1, *side2;         // of the first and the second image, side s at s * pitch
     int64_t pitch;
     int64_t size[NTI_SPACE];           // of the image that the sides belong to
 } nti_plane_tail;
-enum { NTI_TAIL_AFFINE, NTI_TAIL_DUAL, NTI_TAIL_SIDES, NTI_TAIL_SAME, NTI_TAIL_ZERO };
+enum { NTI_TAIL_AFFINE, NTI_TAIL_RELU, NTI_TAIL_DUAL, NTI_TAIL_SIDES, NTI_TAIL_SAME, NTI_TAIL_ZERO };
 
 enum { NTI_HEAD_INPUT, NTI_HEAD_DOTS, NTI_HEAD_READY, NTI_HEAD_TAPS, NTI_HEAD_SUM, NTI_HEAD_PRODUCT, NTI_HEAD_STACK };
 typedef struct nti_plane_head { // how a plane is made
@@ -3203,6 +3204,8 @@ typedef struct nti_plane_head { // how a plane is made
     int sources;                                    // TAPS: as many planes
     const nti_plane *source[NTI_SOURCES];
     nti_taps taps[NTI_SOURCES][NTI_SPACE];
+    int window3;                                    // TAPS: of one source, and along the last axis p - low, p - low + 1, p - low + 2
+    int64_t low;
     int inputs;                                     // SUM (weighted), PRODUCT, STACK
     const nti_plane *const *input;                  // STACK: NULL: that branch has no such offset
     const double *weight;
@@ -3258,6 +3261,7 @@ typedef struct nti_plane_table { // one for each pass and dtype
     void (*gather)(const void *sides, int64_t rows, int64_t lanes_in, const int32_t *lane, int64_t lanes, void *out);
     void (*norm)(const void *q, const int64_t *size, int64_t lanes, const int *over, double eps, void *side);
     void (*put)(const nti_plane *p, int64_t lanes, int64_t lane, int of_t, const int64_t *size, int64_t s1, int64_t s2, void *out);
+    void (*relu_sides)(const void *q, void *side, int64_t n); // of NTI_TAIL_RELU; f32
 } nti_plane_table;
 #endif // NTI_IMPLEMENT && !NTI_PASS
 #ifdef NTI_PASS
@@ -6906,6 +6910,104 @@ static void NTI_K(nti_affine_row)(const nti_plane_tail *a, NTI_T *k, NTI_T *t, i
     }
 }
 
+#if !NTI_F64
+// acos(x) / sqrt(1 - x) and sqrt(1 + x) for x from 0 to 1, to 8e-8
+static const NTI_T NTI_K(nti_relu_angle)[] = { 1.57079625f, -0.214598492f, 0.0889740959f, -0.0501450263f, 0.0308082532f,
+                                               -0.0169654712f, 0.00658088503f, -0.00123700488f };
+static const NTI_T NTI_K(nti_relu_sine)[] = { 1.0f, 0.499996334f, -0.124918401f, 0.0617914237f, -0.0359244980f,
+                                              0.0192699917f, -0.00737924548f, 0.00137794658f };
+
+// The rectifier's rule in about thirty instructions: images have millions of pairs of positions. Angles below 5e-4 drown in the rounding
+// of k; a pair of an image with itself does not come here.
+static NTI_INLINE NTI_V NTI_K(nti_relu_rule)(NTI_V k, const NTI_T *a, const NTI_T *b, int64_t pitch, NTI_V scale, NTI_V half, NTI_V *dot) {
+    NTI_V s1 = NTI_LOAD(a), s2 = NTI_LOAD(b), inverse = NTI_LOAD(a + pitch) * NTI_LOAD(b + pitch), size = NTI_K(nti_abs)(k);
+    NTI_V away = NTI_K(nti_most)(NTI_FMA(s1, s2, -size) * inverse, NTI_SPLAT(0)), near = 1 - away, root = NTI_K(nti_sqrt)(away);
+    NTI_V angle = root * NTI_K(nti_poly)(near, NTI_K(nti_relu_angle), 8), sine = root * NTI_K(nti_poly)(near, NTI_K(nti_relu_sine), 8);
+    angle = NTI_CHOOSE(NTI_LT(k, NTI_SPLAT(0)), NTI_SPLAT(3.14159265f) - angle, angle);
+    *dot = NTI_FMA(-scale, angle, half);
+    return NTI_FMA(scale * sine, s1 * s2, *dot * k);
+}
+
+static void NTI_K(nti_relu_row)(const nti_plane_tail *r, const NTI_T *a, const NTI_T *b, NTI_T *k, NTI_T *t, int64_t n) {
+    NTI_V scale = NTI_SPLAT(r->scale), half = NTI_SPLAT(r->shift), dot;
+    for (int64_t x = 0; x < n; x += NTI_W) {
+        NTI_STORE(k + x, NTI_K(nti_relu_rule)(NTI_LOAD(k + x), a + x, b + x, r->pitch, scale, half, &dot));
+        if (t) NTI_STORE(t + x, dot * NTI_LOAD(t + x));
+    }
+}
+
+static void NTI_K(nti_relu_sides)(const void *q, void *side, int64_t n) {
+    const NTI_T *from = (const NTI_T *)q;
+    NTI_T *to = (NTI_T *)side;
+    for (int64_t x = 0; x < n; x += NTI_W) {
+        NTI_V s = NTI_K(nti_sqrt)(NTI_K(nti_most)(NTI_LOAD(from + x), NTI_SPLAT(0)));
+        NTI_STORE(to + x, s), NTI_STORE(to + n + x, NTI_CHOOSE(NTI_EQ(s, NTI_SPLAT(0)), s, 1 / s));
+    }
+}
+
+// A convolution of three by three (or of up to 16 rows by three, without gaps), its weights and biases, and a rectifier, in one pass with
+// the sums of three columns in registers. Columns outside of the row are zero.
+typedef struct NTI_K(nti_window) { const NTI_T *k[16], *t[16]; int rows; int64_t first, length; } NTI_K(nti_window);
+static NTI_INLINE NTI_V NTI_K(nti_window_column)(const NTI_T *const *row, int rows, int64_t at) {
+    NTI_V s = NTI_LOAD(row[0] + at);
+    for (int r = 1; r < rows; r++) s += NTI_LOAD(row[r] + at);
+    return s;
+}
+#define NTI_COLUMN(row, x) ((x) < 0 || (x) >= w->length ? NTI_SPLAT(0) : NTI_K(nti_window_column)(row, rows, (x) * lanes + l))
+static NTI_INLINE void NTI_K(nti_window_row)(const NTI_K(nti_window) *w, int rows, const nti_plane_tail *a, const nti_plane_tail *r,
+                                             const NTI_T *s1, const NTI_T *s2, int64_t length, int64_t lanes, NTI_T *k, NTI_T *t) {
+    NTI_V scale = NTI_SPLAT(a->scale), mix = NTI_SPLAT(a->mix), shift = NTI_SPLAT(a->shift), shift_t = NTI_SPLAT(a->shift_t);
+    NTI_V relu = NTI_SPLAT(r ? r->scale : 0), half = NTI_SPLAT(r ? r->shift : 0), dot;
+    for (int64_t l = 0; l < lanes; l += NTI_W) {
+        NTI_V k0 = NTI_COLUMN(w->k, w->first), k1 = NTI_COLUMN(w->k, w->first + 1), t0 = k0, t1 = k1;
+        if (t) t0 = NTI_COLUMN(w->t, w->first), t1 = NTI_COLUMN(w->t, w->first + 1);
+        for (int64_t p = 0; p < length; p++) {
+            int64_t at = p * lanes + l;
+            NTI_V k2 = NTI_COLUMN(w->k, w->first + p + 2), sum = k0 + k1 + k2, value = NTI_FMA(scale, sum, shift);
+            k0 = k1, k1 = k2;
+            if (r) NTI_STORE(k + at, NTI_K(nti_relu_rule)(value, s1 + at, s2 + at, r->pitch, relu, half, &dot));
+            else NTI_STORE(k + at, value);
+            if (!t) continue;
+            NTI_V t2 = NTI_COLUMN(w->t, w->first + p + 2), tangent = NTI_FMA(scale, t0 + t1 + t2, NTI_FMA(mix, sum, shift_t));
+            t0 = t1, t1 = t2;
+            NTI_STORE(t + at, r ? dot * tangent : tangent);
+        }
+    }
+}
+#undef NTI_COLUMN
+
+// The rows that position (p0, p1) takes; 0: more than fit, or none.
+static int NTI_K(nti_window_rows)(const nti_plane_head *h, int64_t k0, int64_t k1, NTI_K(nti_window) *w) {
+    const nti_plane *in = h->source[0];
+    const nti_taps *a = &h->taps[0][0], *b = &h->taps[0][1];
+    w->rows = 0, w->length = in->length[2], w->first = h->out.start[2] - h->low - in->start[2];
+    for (int32_t x = a->first[k0]; x < a->first[k0 + 1]; x++)
+        for (int32_t y = b->first[k1]; y < b->first[k1 + 1]; y++, w->rows++) {
+            int64_t at = NTI_K(nti_plane_row)(in, h->lanes, a->item[x], b->item[y]);
+            if (w->rows == 16) return 0;
+            w->k[w->rows] = (const NTI_T *)in->k + at, w->t[w->rows] = in->t ? (const NTI_T *)in->t + at : NULL;
+        }
+    return w->rows;
+}
+
+// Tails done; 0: not a case for it.
+static int NTI_K(nti_window_make)(const nti_plane_head *h, int64_t p0, int64_t p1, NTI_T *k, NTI_T *t) {
+    NTI_K(nti_window) w;
+    if (!h->window3 || !h->tails || h->tail[0].kind != NTI_TAIL_AFFINE) return 0;
+    if (!NTI_K(nti_window_rows)(h, p0 - h->out.start[0], p1 - h->out.start[1], &w)) return 0;
+    const nti_plane *p = &h->out;
+    const nti_plane_tail *r = h->tails > 1 && h->tail[1].kind == NTI_TAIL_RELU && !h->same ? &h->tail[1] : NULL;
+    const NTI_T *s1 = NULL, *s2 = NULL;
+    if (r) {
+        s1 = (const NTI_T *)r->side1 + NTI_K(nti_place)(r->size, p0, p1, p->start[2]) * h->lanes;
+        s2 = (const NTI_T *)r->side2 + NTI_K(nti_place)(r->size, p0 + p->offset[0], p1 + p->offset[1], p->start[2] + p->offset[2]) * h->lanes;
+    }
+    if (w.rows == 3 && r && t) NTI_K(nti_window_row)(&w, 3, &h->tail[0], r, s1, s2, p->length[2], h->lanes, k, t);
+    else NTI_K(nti_window_row)(&w, w.rows, &h->tail[0], r, s1, s2, p->length[2], h->lanes, k, t);
+    return r ? 2 : 1;
+}
+#endif
+
 static void NTI_K(nti_sides_row)(const NTI_T *a, const NTI_T *b, NTI_T *k, NTI_T *t, int64_t n) {
     for (int64_t x = 0; x < n; x += NTI_W) {
         NTI_V f = NTI_LOAD(a + x) * NTI_LOAD(b + x);
@@ -6923,6 +7025,13 @@ static void NTI_K(nti_same_row)(const nti_plane_head *h, double scale, NTI_T *k,
     }
 }
 
+static void NTI_K(nti_dual_row)(const nti_plane_head *h, const nti_plane_tail *a, const NTI_T *s1, const NTI_T *s2, NTI_T *k, NTI_T *t, int64_t n) {
+#if !NTI_F64
+    if (a->kind == NTI_TAIL_RELU) { NTI_K(nti_relu_row)(a, s1, s2, k, t, n); return; }
+#endif
+    h->dual->pair(a->dual, k, t, s1, s2, a->pitch, n);
+}
+
 // The lanes that pair an image with itself take what the variance gives: nothing cancels there.
 static void NTI_K(nti_dual_same)(const nti_plane_head *h, const nti_plane_tail *a, const NTI_T *s1, const NTI_T *s2, NTI_T *k, NTI_T *t,
                                  int64_t n) {
@@ -6930,7 +7039,7 @@ static void NTI_K(nti_dual_same)(const nti_plane_head *h, const nti_plane_tail *
     memcpy(q, k, (size_t)n * sizeof *q);
     if (t) memcpy(u, t, (size_t)n * sizeof *u);
     h->dual->self(a->dual, q, u, n);
-    h->dual->pair(a->dual, k, t, s1, s2, a->pitch, n);
+    NTI_K(nti_dual_row)(h, a, s1, s2, k, t, n);
     for (int64_t x = 0; x < n; x += NTI_W) {
         NTI_VI same = NTI_INT(NTI_LOAD((const NTI_T *)h->same + x % h->lanes));
         NTI_STORE(k + x, NTI_CHOOSE(same, NTI_LOAD(q + x), NTI_LOAD(k + x)));
@@ -6942,7 +7051,7 @@ static void NTI_K(nti_tail_row)(const nti_plane_head *h, const nti_plane_tail *a
     const nti_plane *p = &h->out;
     int64_t n = p->length[2] * h->lanes;
     const NTI_T *s1 = (const NTI_T *)a->side1, *s2 = (const NTI_T *)a->side2;
-    if (a->kind == NTI_TAIL_DUAL || a->kind == NTI_TAIL_SIDES) {
+    if (a->kind == NTI_TAIL_DUAL || a->kind == NTI_TAIL_SIDES || a->kind == NTI_TAIL_RELU) {
         s1 += NTI_K(nti_place)(a->size, p0, p1, p->start[2]) * h->lanes;
         s2 += NTI_K(nti_place)(a->size, p0 + p->offset[0], p1 + p->offset[1], p->start[2] + p->offset[2]) * h->lanes;
     }
@@ -6958,7 +7067,7 @@ static void NTI_K(nti_tail_row)(const nti_plane_head *h, const nti_plane_tail *a
         break;
     default:
         if (h->same) NTI_K(nti_dual_same)(h, a, s1, s2, k, t, n);
-        else h->dual->pair(a->dual, k, t, s1, s2, a->pitch, n);
+        else NTI_K(nti_dual_row)(h, a, s1, s2, k, t, n);
     }
 }
 
@@ -6992,8 +7101,12 @@ static void NTI_K(nti_plane_make)(const nti_plane_head *h) {
     NTI_T *k = (NTI_T *)p->k, *t = (NTI_T *)p->t;
     for (int64_t p0 = p->start[0]; p0 < p->start[0] + p->length[0]; p0++)
         for (int64_t p1 = p->start[1]; p1 < p->start[1] + p->length[1]; p1++) {
-            NTI_K(nti_head_row)(h, p0, p1, k, t);
-            for (int j = 0; j < h->tails; j++) NTI_K(nti_tail_row)(h, &h->tail[j], p0, p1, k, t);
+            int done = 0;
+#if !NTI_F64
+            done = NTI_K(nti_window_make)(h, p0, p1, k, t);
+#endif
+            if (!done) NTI_K(nti_head_row)(h, p0, p1, k, t);
+            for (int j = done; j < h->tails; j++) NTI_K(nti_tail_row)(h, &h->tail[j], p0, p1, k, t);
             k += n, t = t ? t + n : t;
         }
 }
@@ -7106,7 +7219,12 @@ static void NTI_K(nti_plane_put)(const nti_plane *p, int64_t lanes, int64_t lane
 
 static const nti_plane_table NTI_K(nti_plane_table) = { NTI_K(nti_plane_make), NTI_K(nti_plane_finish), NTI_K(nti_plane_spread),
                                                         NTI_K(nti_plane_total), NTI_K(nti_plane_store), NTI_K(nti_interleave), NTI_K(nti_gram),
-                                                        NTI_K(nti_gather_lanes), NTI_K(nti_norm_sides), NTI_K(nti_plane_put) };
+                                                        NTI_K(nti_gather_lanes), NTI_K(nti_norm_sides), NTI_K(nti_plane_put),
+#if !NTI_F64
+                                                        NTI_K(nti_relu_sides) };
+#else
+                                                        NULL };
+#endif
 #undef NTI_DUAL_RULES
 #undef NTI_DUAL_BOTH
 #endif // NTI_PASS
@@ -23845,6 +23963,7 @@ typedef struct nti_cov_step {
     nti_plane_set set[NTI_COV_RUNS];        // ends: the planes that are kept
     int64_t set_at[NTI_COV_RUNS];           // in positions
     int node;                   // in the stage that is looked at
+    int live;                   // takes variances of its operand; an end: its stage does
 } nti_cov_step;
 
 typedef struct nti_cov_node { // a value that a stage has as a plane: a head and the elementwise steps behind it
@@ -24078,13 +24197,18 @@ static int nti_cov_readout(nti_cov *w, const nt_layer *l, int x, int diagonal, i
     return y;
 }
 
+// Images in f32 take a rectifier's rule that is made for speed; without positions, and in f64, the exact one.
+static int nti_cov_rectified(const nti_cov *w, const nti_cov_step *s) {
+    return s->layer->dual.kind == NTI_DUAL_ABRELU && w->d.dtype == NT_F32 && w->step[0].axes;
+}
+
 static int nti_cov_dual(nti_cov *w, const nt_layer *l, int x) {
     if (!w->step[x].gaussian)
         return nti_cov_wrong(w, l, "follows something that is not Gaussian (the input, an activation, a product): put a dense layer or a "
                                     "convolution between");
     int y = nti_cov_one(w, NTI_COV_DUAL, l, x);
     if (y < 0) return y;
-    w->step[y].sides = nti_dual_sides(&l->dual), w->step[y].gaussian = w->step[y].centred = 0;
+    w->step[y].sides = nti_cov_rectified(w, &w->step[y]) ? 2 : nti_dual_sides(&l->dual), w->step[y].gaussian = w->step[y].centred = 0;
     return y;
 }
 
@@ -24331,10 +24455,29 @@ static void nti_cov_need_axis(const nti_cov_step *s, nti_cov_step *x, int run, i
             if (s->need[run][k][d + s->size[k] - 1]) nti_cov_need(x, run, k, d);
     if (s->op == NTI_COV_TOTAL && wanted && !s->diagonal)
         for (int64_t d = 1 - x->size[k]; d < x->size[k]; d++) nti_cov_need(x, run, k, d);
-    if (run == NTI_OWN || (s->op == NTI_COV_TOTAL && wanted)) nti_cov_need(x, run, k, 0);
+    if (s->op == NTI_COV_TOTAL && wanted) nti_cov_need(x, run, k, 0);
+    if (run == NTI_OWN && s->live) nti_cov_need(x, run, k, 0);
+}
+
+// Marks what lies between value v and the ends before it; counts the users of each.
+static void nti_cov_mark(const nti_cov *w, int v, int *uses) {
+    memset(uses, 0, (size_t)w->steps * sizeof *uses);
+    uses[v] = 1;
+    for (int s = v; s >= 0; s--)
+        if (uses[s] && !nti_cov_is_end(w->step[s].op))
+            for (int b = 0; b < w->step[s].inputs; b++) uses[w->step[s].input[b]]++;
 }
 
 static int nti_cov_needs_all(nti_cov *w) { // 0: no memory
+    int *uses = (int *)nti_cov_room(w, w->steps, sizeof *uses);
+    for (int v = 0; uses && v < w->steps; v++) { // activations take variances; stages with one compute offset 0 of each image with itself
+        nti_cov_step *s = &w->step[v];
+        s->live = s->sides > 0;
+        if (!nti_cov_is_end(s->op)) continue;
+        nti_cov_mark(w, s->input[0], uses);
+        for (int x = 0; x < v; x++) s->live |= uses[x] && w->step[x].sides;
+    }
+    if (!uses) return 0;
     for (int v = 0; v < w->steps; v++)
         for (int run = 0; run < NTI_COV_RUNS; run++)
             for (int k = 0; k < NTI_SPACE; k++) {
@@ -24346,7 +24489,6 @@ static int nti_cov_needs_all(nti_cov *w) { // 0: no memory
     for (int k = 0; k < NTI_SPACE; k++)
         for (int64_t d = 1 - out->size[k]; d < out->size[k]; d++)
             if (!d || w->d.spatial == NT_FULL) nti_cov_need(&w->step[out->input[0]], NTI_BETWEEN, k, d);
-    for (int k = 0; k < NTI_SPACE; k++) nti_cov_need(&w->step[out->input[0]], NTI_OWN, k, 0);
     for (int v = w->steps - 2; v >= 0; v--)
         for (int run = 0; run < NTI_COV_RUNS; run++) {
             nti_cov_step *s = &w->step[v];
@@ -24400,15 +24542,6 @@ static int64_t nti_cov_fit(int n, const int *born, const int *last, const int64_
         at[k] = place, all = nti_max(all, place + size[k]);
     }
     return all;
-}
-
-// Marks what lies between value v and the ends before it; counts the users of each.
-static void nti_cov_mark(const nti_cov *w, int v, int *uses) {
-    memset(uses, 0, (size_t)w->steps * sizeof *uses);
-    uses[v] = 1;
-    for (int s = v; s >= 0; s--)
-        if (uses[s] && !nti_cov_is_end(w->step[s].op))
-            for (int b = 0; b < w->step[s].inputs; b++) uses[w->step[s].input[b]]++;
 }
 
 // The nodes of a stage: every step is the tail of the node before it if nobody else reads that one, else a node. The second pass fills
@@ -24593,9 +24726,9 @@ typedef struct nti_cov_work { // what a worker has
     nti_cov_pair *pair;
     int64_t pairs, rows, columns;  // tiles: rows by columns
     int64_t images;                // different ones
-    int any_same;
+    int any_same, stopped;
     int lacking;                   // planes are only counted, and there were more than room for them
-    void *nngp, *ntk;
+    int64_t *unit[2];              // images of the pairs, for a sink
 } nti_cov_work;
 
 static const nti_plane_table *nti_cov_table(const nti_cov *w) { return w->tape->isa->plane[w->d.dtype == NT_F64]; }
@@ -24706,6 +24839,9 @@ static void nti_cov_head_taps(nti_cov_work *c, const nti_cov_node *n, const nti_
         if (!(count[k] = nti_cov_sources(&s->axis[k], h->out.offset[k], source[k]))) return;
         for (int j = 0; j < count[k]; j++) room = nti_cov_taps(&s->axis[k], h->out.offset[k], source[k][j], &taps[k][j], room);
     }
+    const nti_cov_axis *x = &s->axis[NTI_SPACE - 1];
+    h->window3 = x->window == 3 && x->stride == 1 && x->dilation == 1 && !x->transposed && !x->circular && count[0] * count[1] == 1;
+    h->low = x->low;
     do {
         for (int k = 0; k < NTI_SPACE; k++) to[k] = source[k][at[k]], h->taps[h->sources][k] = taps[k][at[k]];
         nti_plane *p = &c->source[h->sources];
@@ -24713,6 +24849,7 @@ static void nti_cov_head_taps(nti_cov_work *c, const nti_cov_node *n, const nti_
         else h->source[h->sources] = nti_cov_kept(c, -1 - n->input[0], to, p) ? p : NULL;
         if (h->source[h->sources]) h->sources++;
     } while (nti_cov_next(count, at));
+    h->window3 &= h->sources == 1;
 }
 
 static void nti_cov_head_join(nti_cov_work *c, const nti_cov_node *n, const nti_cov_step *s, nti_plane_head *h) {
@@ -24757,8 +24894,12 @@ static int nti_cov_tail(const nti_cov_work *c, int v, const int64_t *offset, nti
         return 1;
     }
     if (s->op != NTI_COV_DUAL && s->op != NTI_COV_NORM) return 1;
-    a->kind = s->op == NTI_COV_DUAL ? NTI_TAIL_DUAL : NTI_TAIL_SIDES;
+    a->kind = s->op != NTI_COV_DUAL ? NTI_TAIL_SIDES : nti_cov_rectified(w, s) ? NTI_TAIL_RELU : NTI_TAIL_DUAL;
     a->dual = &s->layer->dual, a->pitch = positions * c->lanes;
+    if (a->kind == NTI_TAIL_RELU) {
+        double up = a->dual->b, down = a->dual->a;
+        a->scale = (up - down) * (up - down) / (2 * 3.14159265358979323846), a->shift = (up * up + down * down) / 2;
+    }
     size_t at = (size_t)(s->side_at * c->lanes) * w->element;
     a->side1 = (c->run == NTI_OWN ? c->own_sides : c->sides[0]) + at, a->side2 = (c->run == NTI_OWN ? c->own_sides : c->sides[1]) + at;
     return 1;
@@ -24774,7 +24915,8 @@ static void nti_cov_own_tails(nti_cov_work *c, const nti_cov_node *n, nti_plane_
         const nti_cov_step *s = &w->step[n->tail[j]];
         int64_t positions = nti_cov_positions(s->size), count = positions * c->lanes;
         void *own = c->own_sides + (size_t)(s->side_at * c->lanes) * w->element;
-        if (s->op == NTI_COV_DUAL) dual->prepare(&s->layer->dual, h->out.k, own, count);
+        if (s->op == NTI_COV_DUAL && nti_cov_rectified(w, s)) nti_cov_table(w)->relu_sides(h->out.k, own, count);
+        else if (s->op == NTI_COV_DUAL) dual->prepare(&s->layer->dual, h->out.k, own, count);
         if (s->op == NTI_COV_NORM) nti_cov_table(w)->norm(h->out.k, s->size, c->lanes, s->over, s->eps, own);
         if (s->op == NTI_COV_DUAL) dual->self(&s->layer->dual, h->out.k, NULL, count);
         else if (nti_cov_tail(c, n->tail[j], h->out.offset, c->tail)) nti_cov_table(w)->finish(h, c->tail);
@@ -24926,6 +25068,7 @@ static void nti_cov_consume(nti_cov_work *c, const nti_cov_stage *g, void (*out)
 static void nti_cov_stage_run(nti_cov_work *c, const nti_cov_stage *g, void (*out)(nti_cov_work *c, const nti_plane *p)) {
     const nti_cov_step *s = &c->w->step[g->end];
     const int64_t *n = g->groups[c->run], zero[NTI_SPACE] = { 0, 0, 0 };
+    if (c->run == NTI_OWN && !nti_cov_needs(&c->w->step[g->target], NTI_OWN)) return;
     nti_cov_stage_begin(c, s);
     if (c->run == NTI_OWN) nti_cov_group(c, g, zero), nti_cov_consume(c, g, out); // first: the others need the variances
     for (int64_t a = 0; a < n[0]; a++)
@@ -25046,11 +25189,33 @@ static void nti_cov_put(nti_cov_work *c, const nti_plane *p) { // into the array
             int turned = c->pair[l].swapped != mirror;
             int64_t s1 = w->d.spatial != NT_FULL ? 1 : turned ? 1 : positions, s2 = w->d.spatial != NT_FULL ? 0 : turned ? positions : 1;
             for (int a = 0; a < 2; a++) {
-                char *out = (char *)(a ? c->ntk : c->nngp);
+                char *out = (char *)(a ? w->d.ntk : w->d.nngp);
                 if (out && (a == 0 || p->t)) nti_cov_table(w)->put(p, c->lanes, l, a, size, s1, s2, out + (size_t)(to * all) * w->element);
             }
         }
     }
+}
+
+static nt_shape nti_cov_shape(const nti_cov_step *s, const int64_t *size) { // of the axes that the result has
+    nt_shape shape;
+    memset(&shape, 0, sizeof shape);
+    for (int k = 0; k < s->axes; k++) shape.size[shape.rank++] = size[s->place[k]];
+    return shape;
+}
+
+static void nti_cov_give(nti_cov_work *c, const nti_plane *p) { // to the arrays and the sink
+    const nti_cov *w = c->w;
+    const nti_cov_step *s = &w->step[w->steps - 1];
+    if (w->d.nngp || w->d.ntk) nti_cov_put(c, p);
+    if (!w->d.sink.take || c->stopped) return;
+    nt_kernel_unit u;
+    memset(&u, 0, sizeof u);
+    u.pairs = c->pairs, u.lanes = c->lanes, u.i = c->unit[0], u.j = c->unit[1];
+    u.offset = nti_cov_shape(s, p->offset), u.start = nti_cov_shape(s, p->start), u.size = nti_cov_shape(s, p->length);
+    u.nngp = p->k, u.ntk = p->t;
+    for (int64_t l = 0; l < c->pairs; l++)
+        c->unit[0][l] = c->pair[l].swapped ? c->pair[l].j : c->pair[l].i, c->unit[1][l] = c->pair[l].swapped ? c->pair[l].i : c->pair[l].j;
+    c->stopped = w->d.sink.take(w->d.sink.user, &u) != 0;
 }
 
 static void nti_cov_run_block(nti_cov_work *c, int64_t b, void (*out)(nti_cov_work *c, const nti_plane *p)) {
@@ -25121,6 +25286,7 @@ static void nti_cov_cut_up(const nti_cov *w, nti_cov_work *c, nti_cov_cut *m) {
     c->first = (const void **)nti_cov_piece(m, w->lanes, sizeof *c->first), c->second = (const void **)nti_cov_piece(m, w->lanes, sizeof *c->second);
     for (int k = 0; k < 2; k++) c->lane[k] = (int32_t *)nti_cov_piece(m, w->lanes, sizeof(int32_t));
     c->pair = (nti_cov_pair *)nti_cov_piece(m, w->lanes, sizeof *c->pair);
+    for (int k = 0; k < 2; k++) c->unit[k] = (int64_t *)nti_cov_piece(m, w->d.sink.take ? w->lanes : 0, sizeof(int64_t));
     if (w->tiles) c->room = nti_cov_piece(m, nti_multiply_room(NTI_TILE, NTI_TILE, in->channels, w->element), w->element);
 }
 
@@ -25173,7 +25339,7 @@ static nt_status nti_cov_make_plan(nti_cov *w, const nt_layer *net, int64_t n1, 
 typedef struct nti_cov_call { nti_cov *w; nti_cov_work *work; int64_t first; } nti_cov_call;
 static void nti_cov_call_block(void *arg, int64_t index, int worker) {
     nti_cov_call *call = (nti_cov_call *)arg;
-    nti_cov_run_block(&call->work[worker], call->first + index, nti_cov_put);
+    nti_cov_run_block(&call->work[worker], call->first + index, nti_cov_give);
 }
 
 static size_t nti_cov_worker_bytes(const nti_cov *w) {
@@ -25187,7 +25353,7 @@ static nt_status nti_cov_run(nti_cov *w, size_t planned) {
     nt_tape *t = w->tape;
     const nt_parallel *parallel = &t->desc.parallel;
     size_t each = nti_cov_worker_bytes(w), left = w->d.budget ? w->d.budget - planned : SIZE_MAX;
-    int64_t blocks = nti_cov_blocks(w), workers = nti_max(1, nti_min(parallel->max_workers, blocks));
+    int64_t blocks = nti_cov_blocks(w), workers = w->d.sink.take ? 1 : nti_max(1, nti_min(parallel->max_workers, blocks));
     if (w->d.budget && (w->d.budget < planned || left < each))
         return nti_fail(t, NT_ERROR_BUDGET, "nt_kernel: a worker takes %zu bytes, the budget is %zu; %zu would do", each + planned, w->d.budget, each + planned);
     workers = nti_min(workers, (int64_t)(left / each));
@@ -25199,7 +25365,6 @@ static nt_status nti_cov_run(nti_cov *w, size_t planned) {
         nti_cov_cut m = { (char *)work + nti_round_up((size_t)workers * sizeof *work, NTI_ALIGN) + (size_t)k * (each - nti_round_up(sizeof *work, NTI_ALIGN)), 0 };
         memset(&work[k], 0, sizeof *work);
         nti_cov_cut_up(w, &work[k], &m);
-        work[k].nngp = w->d.nngp, work[k].ntk = w->d.ntk;
     }
     nti_cov_call call = { w, work, 0 };
     for (int64_t step = workers > 1 ? 4 * workers : 1; call.first < blocks; call.first += step) {
@@ -25208,6 +25373,7 @@ static nt_status nti_cov_run(nti_cov *w, size_t planned) {
         if (n > 1 && workers > 1) parallel->for_each(parallel->user, n, nti_cov_call_block, &call);
         else
             for (int64_t k = 0; k < n; k++) nti_cov_call_block(&call, k, 0);
+        if (work->stopped) return NT_CANCELLED;
         if (w->d.progress.update) w->d.progress.update(w->d.progress.user, (double)(call.first + n) / (double)blocks);
     }
     return NT_OK;
