@@ -24489,6 +24489,7 @@ static int nti_cov_needs_all(nti_cov *w) { // 0: no memory
     for (int k = 0; k < NTI_SPACE; k++)
         for (int64_t d = 1 - out->size[k]; d < out->size[k]; d++)
             if (!d || w->d.spatial == NT_FULL) nti_cov_need(&w->step[out->input[0]], NTI_BETWEEN, k, d);
+    for (int k = 0; k < NTI_SPACE && out->live; k++) nti_cov_need(&w->step[out->input[0]], NTI_OWN, k, 0);
     for (int v = w->steps - 2; v >= 0; v--)
         for (int run = 0; run < NTI_COV_RUNS; run++) {
             nti_cov_step *s = &w->step[v];
