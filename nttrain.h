@@ -27075,9 +27075,8 @@ static int nti_eigenvectors(nti_work *w, nt_factor *f) {
     NTTRAIN_LAPACK_NAME(dsyevd)("V", "U", &size, f->matrix, &size, f->values, &wanted, &wide, &whole_wanted, &whole, &info);
     wide = (nti_lapack_int)wanted, whole = whole_wanted;
     double *room = nti_take(w, 1, wide), *whole_room = nti_take(w, 1, whole); // no integer is larger than a double
-    if (whole_room)
-        NTTRAIN_LAPACK_NAME(dsyevd)
-        ("V", "U", &size, f->matrix, &size, f->values, room, &wide, (nti_lapack_int *)(void *)whole_room, &whole, &info);
+    if (whole_room) NTTRAIN_LAPACK_NAME(dsyevd)
+    ("V", "U", &size, f->matrix, &size, f->values, room, &wide, (nti_lapack_int *)(void *)whole_room, &whole, &info);
     f->vectors = nti_turned(nti_by_rows(f->matrix, n));
     return info == 0;
 #else
@@ -27283,7 +27282,6 @@ static void nti_precondition(nti_work *w, const nt_factor *f, const nti_descent 
 static void nti_times_kernel(nti_work *w, nt_factor *f, const double *x, double *out, int64_t m) { // with its ridge
     nti_source_times(w, &f->kernel, nti_by_rows(x, m), m, nti_by_rows(out, m));
     for (int64_t k = 0; k < f->n * m; k++) out[k] += f->info.ridge * x[k];
-    f->info.iterations++;
 }
 
 // The largest |r| / |b| of a column.
@@ -27308,7 +27306,7 @@ static void nti_conjugate_steps(nti_work *w, nt_factor *f, nti_descent *c, doubl
         nti_column_sums(c->next, c->r, c->z, n, m);
         for (int64_t j = 0; j < m; j++) c->step[j] = first || c->rho[j] == 0 ? 0 : c->next[j] / c->rho[j], c->rho[j] = c->next[j];
         for (int64_t k = 0; k < n * m; k++) c->p[k] = c->z[k] + c->step[k % m] * c->p[k];
-        nti_times_kernel(w, f, c->p, c->q, m);
+        nti_times_kernel(w, f, c->p, c->q, m), f->info.iterations++;
         nti_column_sums(c->step, c->p, c->q, n, m);
         for (int64_t j = 0; j < m; j++) {
             int active = c->u[f->rank * m + j] != 0;
@@ -27969,6 +27967,9 @@ static void nti_flow_begin(nti_work *w, nti_flow *l, const nt_flow_state *state)
         nti_source_times(w, &l->dd, nti_by_rows(l->z + k * l->size, d->outputs), d->outputs, nti_by_rows(f + k * l->size, d->outputs));
     for (int64_t k = 0; w->status == NT_OK && k < l->size; k++) f[k] += f0[k];
     if (w->status == NT_OK) nti_flow_slope(w, l, l->z, l->slope[0]);
+    for (int64_t k = 0; w->status == NT_OK && k < l->length; k++)
+        if (!(l->slope[0][k] - l->slope[0][k] == 0))
+            nti_work_fail(w, NT_NONFINITE, "%s: the loss's gradient is not finite at the start", w->name);
 }
 
 static void nti_flow_keep(const nti_flow *l, nt_flow_state *state, double time, double step) {
