@@ -1119,6 +1119,10 @@ typedef struct nt_kernel_desc {
     int64_t row, rows, column, columns; // this block of the matrix alone; rows, columns 0: to the end. Blocks have the bits of the whole
     size_t budget;             // bytes for all workers together; 0: what the tape has left
     int train;                 // dropout is on
+    int masked;                // positions whose channels all have the value `mask` (NaN too) are hidden: they count as 0 and in no average
+    double mask;
+    const void *pattern1, *pattern2; // of nt_aggregate_layer: edges of each image of x1 and x2, (n, positions, positions) of .dtype, or sparse,
+    int64_t edges;                   // i32 (n, edges, 2). NULL: each position has itself alone
     nt_progress progress;
     nt_cancel cancel;
 } nt_kernel_desc;
@@ -3259,7 +3263,7 @@ typedef struct nti_plane_table { // one for each pass and dtype
     void (*interleave)(const void *const *image, int64_t lanes, int64_t positions, int64_t channels, void *out);
     void (*gram)(const void *x1, int64_t rows, const void *x2, int64_t columns, int64_t channels, int64_t pitch, void *k, void *room);
     void (*gather)(const void *sides, int64_t rows, int64_t lanes_in, const int32_t *lane, int64_t lanes, void *out);
-    void (*norm)(const void *q, const int64_t *size, int64_t lanes, const int *over, double eps, void *side);
+    void (*norm)(const void *q, const int64_t *size, int64_t lanes, const int *over, double eps, const uint8_t *hidden, void *side);
     void (*put)(const nti_plane *p, int64_t lanes, int64_t lane, int of_t, const int64_t *size, int64_t s1, int64_t s2, void *out);
     void (*relu_sides)(const void *q, void *side, int64_t n); // of NTI_TAIL_RELU; f32
 } nti_plane_table;
@@ -7186,18 +7190,20 @@ static void NTI_K(nti_gather_lanes)(const void *sides, int64_t rows, int64_t lan
 }
 
 // side = 1 / sqrt of the mean of q + eps over the axes that are marked
-static void NTI_K(nti_norm_sides)(const void *q, const int64_t *size, int64_t lanes, const int *over, double eps, void *side) {
+static void NTI_K(nti_norm_sides)(const void *q, const int64_t *size, int64_t lanes, const int *over, double eps, const uint8_t *hidden, void *side) {
     int64_t window[NTI_SPACE], outer[NTI_SPACE];
     for (int k = 0; k < NTI_SPACE; k++) window[k] = over[k] ? size[k] : 1, outer[k] = over[k] ? 1 : size[k];
     for (int64_t x = 0; x < outer[0] * outer[1] * outer[2]; x++)
         for (int64_t l = 0; l < lanes; l++) {
             int64_t p[NTI_SPACE];
-            double sum = 0;
+            double sum = 0, shown = 0;
             p[0] = x / (outer[1] * outer[2]), p[1] = x / outer[2] % outer[1], p[2] = x % outer[2];
-            for (int64_t w = 0, n = window[0] * window[1] * window[2]; w < n; w++)
-                sum += (double)((const NTI_T *)q)[NTI_K(nti_place)(size, p[0] + w / (window[1] * window[2]), p[1] + w / window[2] % window[1],
-                                                                   p[2] + w % window[2]) * lanes + l];
-            NTI_T v = (NTI_T)(1 / sqrt(sum / (double)(window[0] * window[1] * window[2]) + eps));
+            for (int64_t w = 0, n = window[0] * window[1] * window[2]; w < n; w++) {
+                int64_t at = NTI_K(nti_place)(size, p[0] + w / (window[1] * window[2]), p[1] + w / window[2] % window[1], p[2] + w % window[2]) * lanes + l;
+                if (hidden && n > 1 && hidden[at]) continue;
+                sum += (double)((const NTI_T *)q)[at], shown += 1;
+            }
+            NTI_T v = (NTI_T)(1 / sqrt(shown > 0 ? sum / shown + eps : 1));
             for (int64_t w = 0, n = window[0] * window[1] * window[2]; w < n; w++)
                 ((NTI_T *)side)[NTI_K(nti_place)(size, p[0] + w / (window[1] * window[2]), p[1] + w / window[2] % window[1],
                                                  p[2] + w % window[2]) * lanes + l] = v;
@@ -23928,8 +23934,8 @@ static void nti_layer_rewound(void *layer, uint64_t serial) { // parameters newe
 // ---------------------------------------------------------------------------------------------------------------------
 enum {
     NTI_COV_INPUT, NTI_COV_TAPS, NTI_COV_SUM, NTI_COV_PRODUCT, NTI_COV_STACK,     // heads
-    NTI_COV_AFFINE, NTI_COV_DUAL, NTI_COV_NORM, NTI_COV_DROPOUT, NTI_COV_LOCAL,   // elementwise
-    NTI_COV_MAP, NTI_COV_TOTAL, NTI_COV_OUT                                         // ends
+    NTI_COV_AFFINE, NTI_COV_DUAL, NTI_COV_NORM, NTI_COV_DROPOUT, NTI_COV_LOCAL, NTI_COV_MASK, // elementwise
+    NTI_COV_MAP, NTI_COV_TOTAL, NTI_COV_MIX, NTI_COV_OUT                                         // ends
 };
 enum { NTI_OWN, NTI_BETWEEN, NTI_COV_RUNS };
 #define NTI_COV_FACTORS 4 // different offsets of one value in a stage
@@ -23963,6 +23969,10 @@ typedef struct nti_cov_step {
     nti_plane_set set[NTI_COV_RUNS];        // ends: the planes that are kept
     int64_t set_at[NTI_COV_RUNS];           // in positions
     int node;                   // in the stage that is looked at
+    int pooled;                 // MAP: of windows
+    int64_t mixed_channels;     // MIX: of the operand
+    int64_t weights_at;         // MIX: matrices of positions before those of its attention
+    int64_t mask_at;            // positions of the steps before
     int live;                   // takes variances of its operand; an end: its stage does
 } nti_cov_step;
 
@@ -23997,6 +24007,8 @@ typedef struct nti_cov {
     int dots;                   // many channels: the input's covariances from the images themselves
     int ntk, failed;
     int64_t sides, sets[NTI_COV_RUNS], planes, row, items; // positions of: all sides, kept planes, planes of a stage; longest row; taps
+    int64_t mixed, weights;     // positions of the largest image that is mixed; elements of attention weights
+    int64_t masks;              // positions of all steps
     int symmetric;
     int64_t row0, rows, column0, columns;
     int64_t picked[2], pick_start[2], pick_step[2]; // images of x1 and x2 that index layers leave: number k is the image start + k step
@@ -24012,6 +24024,8 @@ static void *nti_cov_room(nti_cov *w, int64_t count, size_t size) { // zeroed, u
     else w->failed = 1;
     return p;
 }
+
+static int64_t nti_cov_positions(const int64_t *size) { return size[0] * size[1] * size[2]; }
 
 static int nti_cov_wrong(nti_cov *w, const nt_layer *l, const char *message) {
     nti_fail(w->tape, NT_ERROR_ARGUMENT, "nt_kernel: %s %s", l ? l->label : "the network", message);
@@ -24052,6 +24066,13 @@ static int nti_cov_add(nti_cov *w, int op, const nt_layer *l, int inputs, const 
 
 static int nti_cov_one(nti_cov *w, int op, const nt_layer *l, int x) { return nti_cov_add(w, op, l, 1, &x); }
 
+// Hidden positions stay 0 after whatever adds something to them.
+static int nti_cov_masked(nti_cov *w, const nt_layer *l, int x) {
+    int y = x >= 0 && w->d.masked ? nti_cov_one(w, NTI_COV_MASK, l, x) : x;
+    if (y >= 0 && w->d.masked) w->step[y].sides = 1;
+    return y;
+}
+
 // Weights and biases of a dense layer or a convolution, over the mean of `window` products.
 static int nti_cov_affine(nti_cov *w, const nt_layer *l, int x, double window) {
     double W = l->W_std, b = l->use[1] ? l->b_std : 0, channels = (double)w->step[x].channels;
@@ -24063,7 +24084,7 @@ static int nti_cov_affine(nti_cov *w, const nt_layer *l, int x, double window) {
     else s->mix = channels / l->s[0], s->shift_t = l->use[1] ? 1 : 0;
     s->channels = l->features;
     s->gaussian = s->centred = 1;
-    return y;
+    return nti_cov_masked(w, l, y);
 }
 
 // A step that takes planes of x by the same taps on both sides: axes from l->window and its descriptor.
@@ -24164,9 +24185,9 @@ static int nti_cov_pool(nti_cov *w, const nt_layer *l, int x, int average) {
         m.a = *a, m.average = average, m.exclude = l->pool.exclude_pad;
         if (!nti_cov_lists(w, a, &m, nti_cov_pool_weight)) return -1;
         w->cyclic[s->place[k]] |= a->circular;
-        s = &w->step[y];
     }
-    return y;
+    s->pooled = 1;
+    return nti_cov_masked(w, l, y);
 }
 
 static double nti_cov_repeat_weight(const nti_cov_matrix *m, int64_t p, int64_t q) { return p / m->a.stride == q; }
@@ -24209,7 +24230,7 @@ static int nti_cov_dual(nti_cov *w, const nt_layer *l, int x) {
     int y = nti_cov_one(w, NTI_COV_DUAL, l, x);
     if (y < 0) return y;
     w->step[y].sides = nti_cov_rectified(w, &w->step[y]) ? 2 : nti_dual_sides(&l->dual), w->step[y].gaussian = w->step[y].centred = 0;
-    return y;
+    return nti_cov_masked(w, l, y);
 }
 
 static int nti_cov_norm(nti_cov *w, const nt_layer *l, int x) {
@@ -24269,7 +24290,7 @@ static int nti_cov_resize(nti_cov *w, const nt_layer *l, int x) {
         a->out = s->size[s->place[k]] = l->window.size[k], m.a = *a, m.antialias = !l->resize.no_antialias;
         if (!nti_cov_lists(w, a, &m, l->resize.method == NT_NEAREST ? nti_cov_nearest_weight : nti_cov_bilinear_weight)) return -1;
     }
-    return y;
+    return nti_cov_masked(w, l, y);
 }
 
 // Ranges of the images and of the spatial axes: taps of one element.
@@ -24314,6 +24335,23 @@ static int nti_cov_dropout(nti_cov *w, const nt_layer *l, int x) { // the covari
     return y;
 }
 
+// All planes of the operand are kept, by a linear map that does nothing, and mixed for each pair of images as matrices of positions.
+static int nti_cov_mixer(nti_cov *w, const nt_layer *l, int x) {
+    int attention = nti_is_layer(l, NTI_GLOBAL_ATTENTION);
+    if (attention && l->attention.sqrt_scaling && l->attention.mechanism != NT_ATTEND_IDENTITY)
+        return nti_cov_wrong(w, l, "with .sqrt_scaling has an infinite-width rule for the identity only: its weights stay random");
+    int64_t positions = nti_cov_positions(w->step[x].size);
+    if (positions > 32768) return nti_cov_shape_wrong(w, l, x, "more than 32768 positions for matrices of positions");
+    int kept = nti_cov_one(w, NTI_COV_MAP, l, x), y = kept < 0 ? kept : nti_cov_one(w, NTI_COV_MIX, l, kept);
+    if (y < 0) return y;
+    nti_cov_step *s = &w->step[y];
+    s->mixed_channels = s->channels, w->mixed = nti_max(w->mixed, positions);
+    if (!attention) return nti_cov_masked(w, l, y);
+    s->channels = l->attention.features, s->gaussian = s->centred = 1;
+    s->weights_at = w->weights, w->weights += positions * positions;
+    return nti_cov_masked(w, l, y);
+}
+
 // One layer's rule: the value after it, or -1 after an error.
 static int nti_cov_leaf(nti_cov *w, const nt_layer *l, int x, int level) {
     if (l->dual.kind) return nti_cov_dual(w, l, x);
@@ -24330,6 +24368,7 @@ static int nti_cov_leaf(nti_cov *w, const nt_layer *l, int x, int level) {
     if (nti_is_layer(l, NTI_INDEX)) return nti_cov_index(w, l, x, level);
     if (nti_is_layer(l, NTI_SCALE)) return nti_cov_scale(w, l, x, NTI_COV_AFFINE, l->number * l->number);
     if (nti_is_layer(l, NTI_DROPOUT)) return nti_cov_dropout(w, l, x);
+    if (nti_is_layer(l, NTI_AGGREGATE) || nti_is_layer(l, NTI_GLOBAL_ATTENTION)) return nti_cov_mixer(w, l, x);
     if (nti_is_layer(l, NTI_TOKENS) && w->step[x].axes == 1) return x;
     if (nti_is_layer(l, NTI_UPSAMPLE)) return nti_cov_upsample(w, l, x);
     if (nti_is_layer(l, NTI_FLATTEN)) return nti_cov_readout(w, l, x, 1, 1);
@@ -24404,7 +24443,6 @@ static int nti_cov_is_end(int op) { return op >= NTI_COV_MAP; }
 static int nti_cov_is_tail(int op) { return op >= NTI_COV_AFFINE && op < NTI_COV_MAP; }
 static int64_t nti_plane_start(int64_t offset) { return offset < 0 ? -offset : 0; }
 static int64_t nti_plane_length(int64_t size, int64_t offset) { return nti_max(0, size - (offset < 0 ? -offset : offset)); }
-static int64_t nti_cov_positions(const int64_t *size) { return size[0] * size[1] * size[2]; }
 
 // The offsets of an operand that one offset of a step is made of, on one axis: none, one, or on a circular axis two.
 static int nti_cov_sources(const nti_cov_axis *a, int64_t offset, int64_t *source) {
@@ -24455,6 +24493,8 @@ static void nti_cov_need_axis(const nti_cov_step *s, nti_cov_step *x, int run, i
             if (s->need[run][k][d + s->size[k] - 1]) nti_cov_need(x, run, k, d);
     if (s->op == NTI_COV_TOTAL && wanted && !s->diagonal)
         for (int64_t d = 1 - x->size[k]; d < x->size[k]; d++) nti_cov_need(x, run, k, d);
+    if (s->op == NTI_COV_MIX && (wanted || (run == NTI_OWN && s->live)))
+        for (int64_t d = 1 - x->size[k]; d < x->size[k]; d++) nti_cov_need(x, run, k, d);
     if (s->op == NTI_COV_TOTAL && wanted) nti_cov_need(x, run, k, 0);
     if (run == NTI_OWN && s->live) nti_cov_need(x, run, k, 0);
 }
@@ -24472,7 +24512,7 @@ static int nti_cov_needs_all(nti_cov *w) { // 0: no memory
     int *uses = (int *)nti_cov_room(w, w->steps, sizeof *uses);
     for (int v = 0; uses && v < w->steps; v++) { // activations take variances; stages with one compute offset 0 of each image with itself
         nti_cov_step *s = &w->step[v];
-        s->live = s->sides > 0;
+        s->live = s->sides > 0 || (s->op == NTI_COV_MIX && nti_is_layer(s->layer, NTI_GLOBAL_ATTENTION));
         if (!nti_cov_is_end(s->op)) continue;
         nti_cov_mark(w, s->input[0], uses);
         for (int x = 0; x < v; x++) s->live |= uses[x] && w->step[x].sides;
@@ -24677,6 +24717,10 @@ static int nti_cov_stages(nti_cov *w) { // 0 after an error
         for (int x = 0; x < w->steps; x++)
             if (uses[x] && nti_cov_is_end(w->step[x].op)) last[x] = w->stages;
         born[v] = last[v] = w->stages++;
+        if (s->op == NTI_COV_MIX) {
+            if (!nti_cov_keep(w, s, NTI_OWN) || !nti_cov_keep(w, s, NTI_BETWEEN)) return 0;
+            continue;
+        }
         if (!nti_cov_nodes(w, g, uses) || !nti_cov_plan_stage(w, g) || !nti_cov_groups(w, g)) return 0;
         for (int run = 0; run < NTI_COV_RUNS && s->op != NTI_COV_OUT; run++)
             if (!nti_cov_keep(w, s, run)) return 0;
@@ -24694,6 +24738,7 @@ static void nti_cov_sizes(nti_cov *w) { // room for sides, rows and taps
         nti_cov_step *s = &w->step[v];
         int64_t taps = 0;
         if (s->sides) s->side_at = w->sides, w->sides += s->sides * nti_cov_positions(s->size);
+        s->mask_at = w->masks, w->masks += nti_cov_positions(s->size);
         w->row = nti_max(w->row, s->size[2]);
         for (int k = 0; k < NTI_SPACE; k++) taps += 2 * (s->axis[k].out + 1 + s->axis[k].out * s->axis[k].window);
         w->items = nti_max(w->items, taps);
@@ -24727,6 +24772,11 @@ typedef struct nti_cov_work { // what a worker has
     nti_cov_pair *pair;
     int64_t pairs, rows, columns;  // tiles: rows by columns
     int64_t images;                // different ones
+    uint8_t *mask;                 // hidden positions of every step: position, own lane
+    double *weights, *mixing;      // attention of own lanes; six matrices of positions
+    void *matrix;                  // one of the dtype
+    int64_t *number;               // of own lanes: which image,
+    uint8_t *second_array;         // of x1 or x2
     int any_same, stopped;
     int lacking;                   // planes are only counted, and there were more than room for them
     int64_t *unit[2];              // images of the pairs, for a sink
@@ -24877,6 +24927,268 @@ static void nti_cov_head_input(nti_cov_work *c, const nti_cov_step *s, nti_plane
     if (h->out.t) memset(h->out.t, 0, (size_t)h->lanes * w->element);
 }
 
+// Layers that mix all positions ------------------------------------------------------------------------------------------------
+
+static double nti_cov_number(const nti_cov *w, const void *p, int64_t k) {
+    return w->element == sizeof(double) ? ((const double *)p)[k] : (double)((const float *)p)[k];
+}
+
+// All covariances of one lane that an end has kept, as a matrix of positions.
+static void nti_cov_collect(const nti_cov_work *c, int end, int64_t lane, int of_t, double *matrix) {
+    const nti_cov *w = c->w;
+    const nti_cov_step *s = &w->step[end];
+    const nti_plane_set *set = &s->set[c->run];
+    int64_t positions = nti_cov_positions(s->size), offset[NTI_SPACE];
+    for (int x = 0; x < set->count[0]; x++)
+        for (int y = 0; y < set->count[1]; y++)
+            for (int z = 0; z < set->count[2]; z++) {
+                nti_plane p;
+                offset[0] = set->offset[0][x], offset[1] = set->offset[1][y], offset[2] = set->offset[2][z];
+                if (nti_cov_kept(c, end, offset, &p)) nti_cov_table(w)->put(&p, c->lanes, lane, of_t, s->size, positions, 1, c->matrix);
+            }
+    for (int64_t k = 0; k < positions * positions; k++) matrix[k] = nti_cov_number(w, c->matrix, k);
+}
+
+// Back into the planes that are kept of step v.
+static void nti_cov_distribute(const nti_cov_work *c, int v, int64_t lane, int of_t, const double *matrix) {
+    const nti_cov *w = c->w;
+    const nti_cov_step *s = &w->step[v];
+    const nti_plane_set *set = &s->set[c->run];
+    int64_t positions = nti_cov_positions(s->size), offset[NTI_SPACE];
+    for (int x = 0; x < set->count[0]; x++)
+        for (int y = 0; y < set->count[1]; y++)
+            for (int z = 0; z < set->count[2]; z++) {
+                nti_plane p;
+                offset[0] = set->offset[0][x], offset[1] = set->offset[1][y], offset[2] = set->offset[2][z];
+                if (!nti_cov_kept(c, v, offset, &p)) continue;
+                char *to = (char *)(of_t ? p.t : p.k);
+                int64_t away = (offset[0] * s->size[1] + offset[1]) * s->size[2] + offset[2];
+                for (int64_t k = 0, n = p.length[0] * p.length[1] * p.length[2]; k < n; k++) {
+                    int64_t at = ((p.start[0] + k / (p.length[1] * p.length[2])) * s->size[1] + p.start[1] + k / p.length[2] % p.length[1]) * s->size[2] +
+                                 p.start[2] + k % p.length[2];
+                    double value = matrix[at * positions + at + away];
+                    if (w->element == sizeof(double)) ((double *)(void *)to)[k * c->lanes + lane] = value;
+                    else ((float *)(void *)to)[k * c->lanes + lane] = (float)value;
+                }
+            }
+}
+
+// out = a b' of matrices with n rows and columns; turned: a' b.
+static void nti_cov_product(const nti_cov_work *c, const double *a, const double *b, int turned, int64_t n, double *out) {
+    nti_gemm g;
+    memset(&g, 0, sizeof g);
+    g.m = g.n = g.k = n, g.a = a, g.b = b, g.c = out, g.rsc = n, g.csc = 1;
+    g.rsa = turned ? 1 : n, g.csa = turned ? n : 1, g.rsb = turned ? n : 1, g.csb = turned ? 1 : n;
+    nti_gemm_arrange(&g, sizeof(double));
+    c->w->tape->isa->gemm[1]->product(&g, c->room);
+}
+
+// The covariance of the embeddings of two positions.
+static double nti_cov_embedding(const nt_global_attention_desc *d, const nti_cov_step *s, int64_t i, int64_t j) {
+    double away = 0;
+    int64_t rest = 1;
+    for (int k = NTI_SPACE - 1; k >= 0; k--) {
+        int64_t apart = i / rest % s->size[k] - j / rest % s->size[k];
+        if (apart) away += pow((double)(apart < 0 ? -apart : apart), d->p);
+        rest *= s->size[k];
+    }
+    return d->decay == NT_POSITION_ONE_HOT ? i == j : d->decay == NT_POSITION_EXP ? exp(-d->alpha * away) : 1 / (1 + d->alpha * away);
+}
+
+// What queries and keys see: x mixed with the embeddings of positions.
+static void nti_cov_embed(const nti_cov_step *s, const double *k, double *mixed) {
+    const nt_global_attention_desc *d = &s->layer->attention;
+    int64_t n = nti_cov_positions(s->size);
+    double channels = (double)s->mixed_channels, more = d->position_channels ? d->position_channels : channels, own = 1, position = 0;
+    if (d->position != NT_POSITION_NONE) position = d->position_std * d->position_std;
+    if (d->position == NT_POSITION_CONCAT) own = channels / (channels + more), position *= more / (channels + more);
+    for (int64_t i = 0; i < n * n; i++) mixed[i] = own * k[i] + (position != 0 ? position * nti_cov_embedding(d, s, i / n, i % n) : 0);
+}
+
+static int nti_cov_hidden(const nti_cov_work *c, int v, int64_t position, int64_t own_lane) { // by the mask
+    return c->w->d.masked && c->mask[(c->w->step[v].mask_at + position) * c->w->own_lanes + own_lane];
+}
+
+// Attention weights of one image, (query, key), from the covariance of its positions.
+static void nti_cov_attend(const nti_cov_work *c, int v, int64_t lane, double *g) {
+    const nti_cov_step *s = &c->w->step[v];
+    const nt_global_attention_desc *d = &s->layer->attention;
+    int64_t n = nti_cov_positions(s->size);
+    double scale = d->query_std * d->key_std;
+    for (int64_t i = 0; i < n; i++) {
+        double sum = 0, most = -HUGE_VAL, *row = g + i * n;
+        for (int64_t j = 0; j < n; j++) {
+            int hidden = nti_cov_hidden(c, s->input[0], j, lane);
+            row[j] *= scale;
+            if (d->mechanism == NT_ATTEND_ABS) row[j] = fabs(row[j]);
+            if (d->mechanism == NT_ATTEND_RELU && row[j] < 0) row[j] = 0;
+            if (hidden) row[j] = d->mechanism == NT_ATTEND_SOFTMAX ? -HUGE_VAL : 0;
+            if (row[j] > most) most = row[j];
+        }
+        for (int64_t j = 0; d->mechanism == NT_ATTEND_SOFTMAX && j < n; j++) sum += row[j] = row[j] == -HUGE_VAL ? 0 : exp(row[j] - most);
+        for (int64_t j = 0; sum > 0 && j < n; j++) row[j] /= sum;
+    }
+}
+
+// Attention with linear scaling: out = G1 K G2', weights and biases of the values. work: two matrices more.
+static void nti_cov_attention_linear(const nti_cov_work *c, const nti_cov_step *s, const double *g1, const double *g2, double *const *m, int arrays) {
+    const nt_global_attention_desc *d = &s->layer->attention;
+    int64_t n = nti_cov_positions(s->size);
+    double std = d->out_std * d->value_std, bias = d->bias == NT_BIAS_ON ? d->b_std * d->b_std : 0;
+    for (int a = 0; a < arrays; a++) {
+        if (d->position_values) nti_cov_embed(s, m[a], m[2]), memcpy(m[a], m[2], (size_t)(n * n) * sizeof(double));
+        nti_cov_product(c, m[a], g2, 0, n, m[2]);
+        for (int64_t i = 0; i < n * n; i++) m[3][i % n * n + i / n] = m[2][i]; // the other factor from the left
+        nti_cov_product(c, g1, m[3], 0, n, m[a]);
+        for (int64_t i = 0; i < n * n; i++) m[a][i] = std * std * m[a][i] + bias;
+    }
+    for (int64_t i = 0; arrays == 2 && i < n * n; i++) m[1][i] += 2 * (m[0][i] - bias);
+}
+
+// With the square root, of identities: (QK OV)^2 <Ki, Kv> Ki.
+static void nti_cov_attention_sqrt(const nti_cov_step *s, double *const *m, int arrays) {
+    const nt_global_attention_desc *d = &s->layer->attention;
+    int64_t n = nti_cov_positions(s->size);
+    double std = d->query_std * d->key_std * d->out_std * d->value_std, bias = d->bias == NT_BIAS_ON ? d->b_std * d->b_std : 0, dot = 0, slope = 0;
+    nti_cov_embed(s, m[0], m[2]);
+    if (arrays == 2) nti_cov_embed(s, m[1], m[3]);
+    for (int64_t i = 0; i < n * n; i++) {
+        double k = d->position_values ? m[2][i] : m[0][i];
+        dot += m[2][i] * k;
+        if (arrays == 2) slope += m[2][i] * (d->position_values ? m[3][i] : m[1][i]) + k * m[3][i];
+    }
+    for (int64_t i = 0; i < n * n; i++) {
+        m[0][i] = std * std * dot * m[2][i] + bias;
+        if (arrays == 2) m[1][i] = std * std * (slope * m[2][i] + dot * (m[3][i] + 4 * m[2][i])) + bias;
+    }
+}
+
+// The edges that image number k of x1 or x2 has, as a matrix.
+static void nti_cov_edges(const nti_cov *w, const nti_cov_step *s, int second, int64_t k, double *a) {
+    int64_t n = nti_cov_positions(s->size);
+    const void *pattern = second && !w->symmetric ? w->d.pattern2 : w->d.pattern1;
+    k = w->pick_start[second] + k * w->pick_step[second];
+    for (int64_t i = 0; i < n * n; i++) a[i] = !pattern ? i / n == i % n : s->layer->aggregate.sparse ? 0 : nti_cov_number(w, pattern, k * n * n + i);
+    for (int64_t e = 0; pattern && s->layer->aggregate.sparse && e < w->d.edges; e++) {
+        const int32_t *edge = (const int32_t *)pattern + 2 * (k * w->d.edges + e);
+        if (edge[0] >= 0 && edge[1] >= 0 && edge[0] < n && edge[1] < n) a[edge[0] * n + edge[1]] += 1;
+    }
+}
+
+static void nti_cov_aggregate_pair(const nti_cov_work *c, const nti_cov_step *s, const double *a, const double *b, double *const *m, int arrays) {
+    int64_t n = nti_cov_positions(s->size);
+    for (int k = 0; k < arrays; k++) { // A' K B
+        nti_cov_product(c, a, m[k], 1, n, m[2]);
+        for (int64_t i = 0; i < n * n; i++) m[3][i % n * n + i / n] = b[i];
+        nti_cov_product(c, m[2], m[3], 0, n, m[k]);
+    }
+}
+
+static void nti_cov_mix(nti_cov_work *c, int v) {
+    const nti_cov *w = c->w;
+    const nti_cov_step *s = &w->step[v];
+    int64_t n = nti_cov_positions(s->size), square = n * n;
+    int attention = nti_is_layer(s->layer, NTI_GLOBAL_ATTENTION), linear = attention && !s->layer->attention.sqrt_scaling;
+    double *m[6];
+    for (int k = 0; k < 6; k++) m[k] = c->mixing + k * square;
+    double *weights = c->weights + s->weights_at * w->own_lanes;
+    for (int64_t l = 0; linear && c->run == NTI_OWN && l < c->images; l++) {
+        nti_cov_collect(c, s->input[0], l, 0, m[0]);
+        nti_cov_embed(s, m[0], weights + l * square);
+        nti_cov_attend(c, v, l, weights + l * square);
+    }
+    for (int64_t l = 0; s->set[c->run].positions && l < c->lanes; l++) {
+        int64_t one = c->run == NTI_OWN ? nti_min(l, c->images - 1) : c->lane[0][l], two = c->run == NTI_OWN ? one : c->lane[1][l];
+        for (int a = 0; a < c->arrays; a++) nti_cov_collect(c, s->input[0], l, a, m[a]);
+        if (linear) nti_cov_attention_linear(c, s, weights + one * square, weights + two * square, m, c->arrays);
+        else if (attention) nti_cov_attention_sqrt(s, m, c->arrays);
+        else {
+            nti_cov_edges(w, s, c->second_array[one], c->number[one], m[4]), nti_cov_edges(w, s, c->second_array[two], c->number[two], m[5]);
+            nti_cov_aggregate_pair(c, s, m[4], m[5], m, c->arrays);
+        }
+        for (int a = 0; a < c->arrays; a++) nti_cov_distribute(c, v, l, a, m[a]);
+    }
+}
+
+// Masks -------------------------------------------------------------------------------------------------------------------------
+
+// 1 where position p of step v is hidden in an own lane, from its operands: windows hide with their centre, linear maps where all that
+// they see is hidden.
+static int nti_cov_hide(const nti_cov_work *c, int v, const int64_t *p, int64_t lane) {
+    const nti_cov *w = c->w;
+    const nti_cov_step *s = &w->step[v], *x = &w->step[s->input[0]];
+    int64_t q[NTI_SPACE];
+    if (s->op == NTI_COV_TOTAL) {
+        for (int64_t k = 0, n = nti_cov_positions(x->size); k < n; k++)
+            if (!nti_cov_hidden(c, s->input[0], k, lane)) return 0;
+        return !s->diagonal;
+    }
+    if (s->op == NTI_COV_STACK) {
+        int b = 0;
+        for (int k = 0; k < NTI_SPACE; k++) q[k] = p[k];
+        while (b + 1 < s->inputs && p[s->stack] >= s->begin[b + 1]) b++;
+        q[s->stack] -= s->begin[b], x = &w->step[s->input[b]];
+        return nti_cov_hidden(c, s->input[b], (q[0] * x->size[1] + q[1]) * x->size[2] + q[2], lane);
+    }
+    int lists = s->op == NTI_COV_MAP && !s->pooled, transposed = 0;
+    for (int k = 0; k < NTI_SPACE; k++) transposed |= s->op == NTI_COV_TAPS && s->axis[k].transposed;
+    if (lists || transposed) { // all of them
+        for (int64_t j = 0, n = nti_cov_positions(x->size); j < n; j++) {
+            int seen = 1;
+            q[0] = j / (x->size[1] * x->size[2]), q[1] = j / x->size[2] % x->size[1], q[2] = j % x->size[2];
+            for (int k = 0; k < NTI_SPACE && seen; k++) {
+                const nti_cov_axis *a = &s->axis[k];
+                int found = transposed || a->first ? 0 : q[k] == p[k];
+                for (int64_t u = 0; transposed && u < a->window && !found; u++) found = nti_cov_tap(a, p[k], u) == q[k];
+                for (int32_t e = a->first ? a->first[q[k]] : 0; a->first && e < a->first[q[k] + 1] && !found; e++) found = a->to[e] == p[k];
+                seen = found;
+            }
+            if (seen && !nti_cov_hidden(c, s->input[0], j, lane)) return 0;
+        }
+        return 1;
+    }
+    for (int k = 0; k < NTI_SPACE; k++) {
+        q[k] = s->op == NTI_COV_TAPS || s->op == NTI_COV_MAP ? nti_cov_tap(&s->axis[k], p[k], (s->axis[k].window - 1) / 2) : p[k];
+        if (q[k] < 0) return 0;
+    }
+    for (int b = 0; b < s->inputs; b++)
+        if (!nti_cov_hidden(c, s->input[b], (q[0] * x->size[1] + q[1]) * x->size[2] + q[2], lane)) return 0;
+    return 1;
+}
+
+// Which positions of every step are hidden in the images of the own run.
+static void nti_cov_hide_all(nti_cov_work *c) {
+    const nti_cov *w = c->w;
+    for (int v = 0; v < w->steps; v++) {
+        const nti_cov_step *s = &w->step[v];
+        for (int64_t k = 0, n = nti_cov_positions(s->size); k < n; k++)
+            for (int64_t l = 0; l < w->own_lanes; l++) {
+                int64_t p[NTI_SPACE];
+                int hidden = 1;
+                p[0] = k / (s->size[1] * s->size[2]), p[1] = k / s->size[2] % s->size[1], p[2] = k % s->size[2];
+                if (v) hidden = nti_cov_hide(c, v, p, l);
+                for (int64_t d = 0; !v && d < s->channels && hidden; d++) {
+                    double x = nti_cov_number(w, c->own_input, (d * n + k) * w->own_lanes + l);
+                    hidden = isnan(w->d.mask) ? isnan(x) : x == w->d.mask;
+                }
+                c->mask[(s->mask_at + k) * w->own_lanes + l] = (uint8_t)hidden;
+            }
+    }
+    for (int64_t k = 0, n = nti_cov_positions(w->step[0].size) * w->step[0].channels * w->own_lanes; k < n; k++) {
+        double x = nti_cov_number(w, c->own_input, k);
+        if (isnan(w->d.mask) ? isnan(x) : x == w->d.mask) memset(c->own_input + (size_t)k * w->element, 0, w->element);
+    }
+}
+
+// Positions of step v that an image shows, 1 at least.
+static double nti_cov_shown(const nti_cov_work *c, int v, int64_t own_lane) {
+    int64_t shown = 0;
+    for (int64_t k = 0, n = nti_cov_positions(c->w->step[v].size); k < n; k++) shown += !nti_cov_hidden(c, v, k, own_lane);
+    return (double)nti_max(shown, 1);
+}
+
+// Planes --------------------------------------------------------------------------------------------------------------------
+
 static int nti_cov_is_zero(const int64_t *offset) { return !offset[0] && !offset[1] && !offset[2]; }
 
 // What an elementwise step does to a plane of this offset. 0: nothing.
@@ -24894,7 +25206,7 @@ static int nti_cov_tail(const nti_cov_work *c, int v, const int64_t *offset, nti
         if (c->run == NTI_BETWEEN) a->kind = NTI_TAIL_SAME;
         return 1;
     }
-    if (s->op != NTI_COV_DUAL && s->op != NTI_COV_NORM) return 1;
+    if (s->op != NTI_COV_DUAL && s->op != NTI_COV_NORM && s->op != NTI_COV_MASK) return 1;
     a->kind = s->op != NTI_COV_DUAL ? NTI_TAIL_SIDES : nti_cov_rectified(w, s) ? NTI_TAIL_RELU : NTI_TAIL_DUAL;
     a->dual = &s->layer->dual, a->pitch = positions * c->lanes;
     if (a->kind == NTI_TAIL_RELU) {
@@ -24918,7 +25230,12 @@ static void nti_cov_own_tails(nti_cov_work *c, const nti_cov_node *n, nti_plane_
         void *own = c->own_sides + (size_t)(s->side_at * c->lanes) * w->element;
         if (s->op == NTI_COV_DUAL && nti_cov_rectified(w, s)) nti_cov_table(w)->relu_sides(h->out.k, own, count);
         else if (s->op == NTI_COV_DUAL) dual->prepare(&s->layer->dual, h->out.k, own, count);
-        if (s->op == NTI_COV_NORM) nti_cov_table(w)->norm(h->out.k, s->size, c->lanes, s->over, s->eps, own);
+        if (s->op == NTI_COV_NORM) nti_cov_table(w)->norm(h->out.k, s->size, c->lanes, s->over, s->eps, w->d.masked ? c->mask + s->mask_at * c->lanes : NULL, own);
+        for (int64_t k = 0; s->op == NTI_COV_MASK && k < count; k++) {
+            int shown = !c->mask[s->mask_at * c->lanes + k];
+            if (w->element == sizeof(double)) ((double *)own)[k] = shown;
+            else ((float *)own)[k] = (float)shown;
+        }
         if (s->op == NTI_COV_DUAL) dual->self(&s->layer->dual, h->out.k, NULL, count);
         else if (nti_cov_tail(c, n->tail[j], h->out.offset, c->tail)) nti_cov_table(w)->finish(h, c->tail);
         for (int k = 0; k < 2 && s->sides; k++)
@@ -24999,6 +25316,7 @@ static int nti_cov_count_planes(nti_cov *w) {
     for (int s = 0; s < w->stages; s++) {
         nti_cov_stage *g = &w->stage[s];
         nti_cov_work c;
+        if (!g->nodes) continue;
         memset(&c, 0, sizeof c);
         int *most = (int *)nti_cov_room(w, g->nodes, sizeof *most);
         c.w = w, c.wanted = (nti_cov_wanted *)nti_cov_room(w, g->nodes, sizeof *c.wanted);
@@ -25050,6 +25368,12 @@ static void nti_cov_stage_begin(nti_cov_work *c, const nti_cov_step *s) {
 
 static void nti_cov_stage_end(nti_cov_work *c, const nti_cov_step *s) {
     if (s->op != NTI_COV_TOTAL || !s->set[c->run].positions) return;
+    for (int64_t l = 0; l < c->lanes && c->w->d.masked && s->scale != 1 && !s->diagonal; l++) { // averages of what is shown
+        int x = s->input[0];
+        int64_t one = c->run == NTI_OWN ? l : c->lane[0][l], two = c->run == NTI_OWN ? l : c->lane[1][l];
+        double all = (double)nti_cov_positions(c->w->step[x].size), factor = all / nti_cov_shown(c, x, one) * all / nti_cov_shown(c, x, two);
+        c->sum[l] *= factor, c->sum[c->lanes + l] *= factor;
+    }
     for (int a = 0; a < c->arrays; a++)
         nti_cov_table(c->w)->store(c->sum + a * c->lanes, s->scale, c->lanes,
                                     c->sets + (size_t)((s->set_at[c->run] * c->arrays + a) * c->lanes) * c->w->element);
@@ -25069,6 +25393,7 @@ static void nti_cov_consume(nti_cov_work *c, const nti_cov_stage *g, void (*out)
 static void nti_cov_stage_run(nti_cov_work *c, const nti_cov_stage *g, void (*out)(nti_cov_work *c, const nti_plane *p)) {
     const nti_cov_step *s = &c->w->step[g->end];
     const int64_t *n = g->groups[c->run], zero[NTI_SPACE] = { 0, 0, 0 };
+    if (s->op == NTI_COV_MIX) { nti_cov_mix(c, g->end); return; }
     if (c->run == NTI_OWN && !nti_cov_needs(&c->w->step[g->target], NTI_OWN)) return;
     nti_cov_stage_begin(c, s);
     if (c->run == NTI_OWN) nti_cov_group(c, g, zero), nti_cov_consume(c, g, out); // first: the others need the variances
@@ -25121,10 +25446,11 @@ static const void *nti_cov_image(const nti_cov *w, int second, int64_t k) {
     return (const char *)(second && !w->symmetric ? w->x2 : w->x1) + (size_t)(k * nti_cov_positions(s->size) * s->channels) * w->element;
 }
 
-static int32_t nti_cov_own_lane(nti_cov_work *c, const void *image) { // lanes of the own run: each image once
+static int32_t nti_cov_own_lane(nti_cov_work *c, const void *image, int second, int64_t number) { // lanes of the own run: each image once
+    second = second && !c->w->symmetric;
     for (int64_t k = 0; k < c->images; k++)
-        if (c->image[k] == image) return (int32_t)k;
-    c->image[c->images] = image;
+        if (c->image[k] == image && c->second_array[k] == second && c->number[k] == number) return (int32_t)k;
+    c->image[c->images] = image, c->second_array[c->images] = (uint8_t)second, c->number[c->images] = number;
     return (int32_t)c->images++;
 }
 
@@ -25173,7 +25499,11 @@ static int nti_cov_block(nti_cov_work *c, int64_t b) {
     for (int64_t l = c->pairs; l < w->lanes; l++) // the lanes that are left repeat the first
         c->first[l] = c->first[0], c->second[l] = c->second[0], memcpy(c->same + (size_t)l * w->element, c->same, w->element);
     for (int64_t l = 0; l < w->lanes; l++)
-        c->lane[0][l] = nti_cov_own_lane(c, c->first[l]), c->lane[1][l] = nti_cov_own_lane(c, c->second[l]);
+        {
+            const nti_cov_pair *p = &c->pair[l < c->pairs ? l : 0];
+            c->lane[0][l] = nti_cov_own_lane(c, c->first[l], 0, p->swapped ? p->j : p->i);
+            c->lane[1][l] = nti_cov_own_lane(c, c->second[l], 1, p->swapped ? p->i : p->j);
+        }
     for (int64_t k = c->images; k < w->own_lanes; k++) c->image[k] = c->image[0];
     return 1;
 }
@@ -25227,6 +25557,7 @@ static void nti_cov_run_block(nti_cov_work *c, int64_t b, void (*out)(nti_cov_wo
     nti_cov_begin(c, NTI_OWN);
     if (!w->dots) {
         nti_cov_table(w)->interleave(c->image, w->own_lanes, positions, in->channels, c->own_input);
+        if (w->d.masked) nti_cov_hide_all(c);
         for (int k = 0; k < 2; k++)
             nti_cov_table(w)->gather(c->own_input, positions * in->channels, w->own_lanes, c->lane[k], w->lanes, c->input[k]);
     }
@@ -25288,6 +25619,12 @@ static void nti_cov_cut_up(const nti_cov *w, nti_cov_work *c, nti_cov_cut *m) {
     for (int k = 0; k < 2; k++) c->lane[k] = (int32_t *)nti_cov_piece(m, w->lanes, sizeof(int32_t));
     c->pair = (nti_cov_pair *)nti_cov_piece(m, w->lanes, sizeof *c->pair);
     for (int k = 0; k < 2; k++) c->unit[k] = (int64_t *)nti_cov_piece(m, w->d.sink.take ? w->lanes : 0, sizeof(int64_t));
+    c->mask = (uint8_t *)nti_cov_piece(m, w->d.masked ? w->masks * w->own_lanes : 0, 1);
+    c->weights = (double *)nti_cov_piece(m, w->weights * w->own_lanes, sizeof(double));
+    c->mixing = (double *)nti_cov_piece(m, 6 * w->mixed * w->mixed, sizeof(double));
+    c->matrix = nti_cov_piece(m, w->mixed * w->mixed, w->element);
+    c->number = (int64_t *)nti_cov_piece(m, w->own_lanes, sizeof(int64_t)), c->second_array = (uint8_t *)nti_cov_piece(m, w->own_lanes, 1);
+    if (w->mixed) c->room = nti_cov_piece(m, nti_multiply_room(w->mixed, w->mixed, w->mixed, sizeof(double)), sizeof(double));
     if (w->tiles) c->room = nti_cov_piece(m, nti_multiply_room(NTI_TILE, NTI_TILE, in->channels, w->element), w->element);
 }
 
@@ -25332,7 +25669,7 @@ static nt_status nti_cov_make_plan(nti_cov *w, const nt_layer *net, int64_t n1, 
     if (s != NT_OK) return s;
     nti_cov_sizes(w);
     const nti_cov_step *in = &w->step[0];
-    w->tiles = !in->axes, w->dots = w->tiles || in->channels > NTI_PAIRS;
+    w->tiles = !in->axes && !w->mixed && !w->d.masked, w->dots = w->tiles || (in->channels > NTI_PAIRS && !w->d.masked);
     w->lanes = w->tiles ? NTI_TILE * NTI_TILE : NTI_PAIRS, w->own_lanes = w->tiles ? 2 * NTI_TILE : 2 * NTI_PAIRS;
     return NT_OK;
 }

@@ -333,8 +333,7 @@ static void run_pairs(run *r, nt_layer *net, const gd_tensor *x1, const gd_tenso
     if (gd_stopped(r->c) || (!d.nngp && !d.ntk)) return;
     d.spatial = spatial;
     if (nt_kernel(net, x1->data, x1->shape.size[0], x2 ? x2->data : NULL, x2 ? x2->shape.size[0] : 0, &d) != NT_OK) {
-        if (nt_error(r->t) && strstr(nt_error(r->t), "has no infinite-width rule")) gd_later(r->c, "attention or aggregate");
-        else tape_failure(r, "nt_kernel");
+        tape_failure(r, "nt_kernel");
         return;
     }
     if (d.nngp) check(r, nngp, &got[0]);
@@ -354,15 +353,26 @@ static void run_own(run *r, nt_layer *net, const gd_tensor *x1, nt_kernel_desc d
     check(r, name, &got);
 }
 
+// Edges of graphs: a matrix for each example in the case's dtype, or pairs of positions as they are.
+static const void *pattern_of(run *r, const char *name, int64_t *edges) {
+    gd_tensor p = gd_need(r->c, name);
+    if (gd_stopped(r->c)) return NULL;
+    if (p.dtype == NT_I32) *edges = p.shape.rank > 1 ? p.shape.size[1] : 0;
+    return p.dtype == NT_I32 ? p.data : gd_as(r->c, p, r->dtype).data;
+}
+
 static void run_kernel(run *r) {
     gd_tensor x1 = need(r, "x1"), x2;
     int both = has(r, "x2");
     if (both) x2 = need(r, "x2");
     nt_layer *net = gd_stopped(r->c) ? NULL : net_of(r);
     const char *mask = gd_text(r->c->spec, "mask");
-    if (mask && strcmp(mask, "none") != 0) gd_later(r->c, "mask");
     if (!net || gd_stopped(r->c)) return;
     nt_kernel_desc d = kernel_desc(r, &x1);
+    if (mask && strcmp(mask, "none") != 0) d.masked = 1, d.mask = strcmp(mask, "nan") ? strtod(mask, NULL) : (double)NAN;
+    if (has(r, "pattern1")) d.pattern1 = pattern_of(r, "pattern1", &d.edges);
+    if (has(r, "pattern2")) d.pattern2 = pattern_of(r, "pattern2", &d.edges);
+    if (gd_stopped(r->c)) return;
     run_pairs(r, net, &x1, both ? &x2 : NULL, d, NT_FULL, "nngp", "ntk");
     run_pairs(r, net, &x1, both ? &x2 : NULL, d, NT_DIAGONAL, "nngp_diag", "ntk_diag");
     run_own(r, net, &x1, d, NT_FULL, "cov1");
