@@ -25561,7 +25561,7 @@ static void nti_cov_run_block(nti_cov_work *c, int64_t b, void (*out)(nti_cov_wo
         for (int k = 0; k < 2; k++)
             nti_cov_table(w)->gather(c->own_input, positions * in->channels, w->own_lanes, c->lane[k], w->lanes, c->input[k]);
     }
-    for (int run = w->sides ? NTI_OWN : NTI_BETWEEN; run < NTI_COV_RUNS; run++) {
+    for (int run = w->sides || w->weights ? NTI_OWN : NTI_BETWEEN; run < NTI_COV_RUNS; run++) {
         nti_cov_begin(c, run);
         for (int g = 0; g < w->stages; g++) nti_cov_stage_run(c, &w->stage[g], out);
     }
