@@ -3143,7 +3143,8 @@ enum {
     NTI_DUAL_FUNCTION,           // f(user, x), smooth or with a kink at 0; by expansion in Hermite polynomials
     NTI_DUAL_COUNT
 };
-#define NTI_DUAL_TERMS 40 // of an expansion
+#define NTI_DUAL_TERMS 41 // of an expansion: odd
+#define NTI_DUAL_ROOM (NTI_DUAL_TERMS + 4)
 #define NTI_DUAL_LANES 16 // arrays are multiples of this long
 
 typedef struct nti_dual {
@@ -3163,15 +3164,29 @@ typedef struct nti_dual_table { // arrays of the pass's floating type; n is a mu
 } nti_dual_table;
 
 static int nti_dual_terms(const nti_dual *d) { return d->kind == NTI_DUAL_POLYNOMIAL ? d->count : NTI_DUAL_TERMS; }
+static int nti_dual_rows(const nti_dual *d) { return d->kind == NTI_DUAL_POLYNOMIAL ? d->count : NTI_DUAL_ROOM; }
 static int nti_dual_expanded(const nti_dual *d) { return d->kind == NTI_DUAL_POLYNOMIAL || d->kind == NTI_DUAL_FUNCTION; }
-// Numbers that prepare makes of one variance. Expansions: 1 / sqrt(q), then nti_dual_coefficients.
+// Numbers that prepare makes of one variance. Expansions: 1 / sqrt(q), then the rows of nti_dual_coefficients.
 // Others: sqrt(q), half of what its rounding lost (relative), 1 / sqrt(q), and 1 / sqrt(1 + g q) where the rule has such a root.
 static int nti_dual_sides(const nti_dual *d) {
-    if (nti_dual_expanded(d)) return 1 + nti_dual_terms(d);
+    if (nti_dual_expanded(d)) return 1 + nti_dual_rows(d);
     return d->kind == NTI_DUAL_ERF || d->kind == NTI_DUAL_GELU || d->kind == NTI_DUAL_GAUSSIAN || d->kind == NTI_DUAL_GABOR ? 4 : 3;
 }
-// a_0 and a_n / sqrt(q) for n > 0, `count` from `first` on, of four variances.
-static void nti_dual_coefficients(const nti_dual *d, const double q[4], int first, int count, double a[NTI_DUAL_TERMS][4]);
+// Of four variances, see >>expansions: a_0 and a_n / sqrt(q) for n > 0, `count` from `first` on; then a and t of the odd and of the even
+// tail. E f^2 and E f'^2.
+static void nti_dual_coefficients(const nti_dual *d, const double q[4], int first, int count, double a[NTI_DUAL_ROOM][4]);
+static void nti_dual_variances(const nti_dual *d, const double q[4], double k[4], double dot[4]);
+
+// The power series of asin(x) from x^NTI_DUAL_TERMS on, over that power, as a polynomial in sqrt(1 - x^2) up to 0.6: what is beyond is small
+// beside it. To 1e-5 of the value at 1.
+static const double nti_dual_tail_poly[] = { 0.126409686, -0.999867778, 5.08900811, -20.3794474, 67.5388762, -182.950876,
+                                             386.516779,  -597.718412,  624.710099, -389.703332, 108.789346 };
+static double nti_dual_tail_value(double s, double *slope) {
+    double value = 0, by = 0;
+    for (int k = 10; k >= 0; k--) by = by * s + value, value = value * s + nti_dual_tail_poly[k];
+    *slope = by;
+    return value;
+}
 // >>planes
 // Infinite-width kernels. Covariances of two images are kept by offset: the plane of offset d holds K(p, p + d) for every position p
 // where both are inside of the image, for NTI_PAIRS pairs of images or a multiple side by side ("lanes"), and the tangent kernel of the
@@ -6670,19 +6685,29 @@ static NTI_INLINE NTI_V NTI_K(nti_dual_series)(const NTI_T *side1, const NTI_T *
     *dot = slope;
     return terms > 0 ? NTI_FMA(k, sum, NTI_LOAD(side1 + pitch) * NTI_LOAD(side2 + pitch)) : NTI_SPLAT(0);
 }
-// A block of coefficients; what is too large for products of two of them stops there.
+// The sum of alpha_n x^n, n >= NTI_DUAL_TERMS, of asin, and its derivative.
+static NTI_INLINE NTI_V NTI_K(nti_dual_rest)(NTI_V x, NTI_V *dot) {
+    NTI_V a = NTI_ABS(x), x2 = x * x, x4 = x2 * x2, x8 = x4 * x4, x16 = x8 * x8, x40 = x16 * x16 * x8, by = NTI_SPLAT(0), value = by;
+    NTI_V s = NTI_SQRT(NTI_MOST((NTI_C(1) - a) * (NTI_C(1) + a), NTI_SPLAT(1e-5))), u = NTI_LEAST(s, NTI_SPLAT(0.6));
+    for (int k = 10; k >= 0; k--) {
+        by = NTI_FMA(by, u, value);
+        value = NTI_FMA(value, u, NTI_SPLAT(nti_dual_tail_poly[k]));
+    }
+    *dot = x40 * (value * NTI_C(NTI_DUAL_TERMS) - x2 * by / s);
+    return x * x40 * value;
+}
 static void NTI_K(nti_prepare_series)(const nti_dual *d, const NTI_T *q, NTI_T *side, int64_t n) {
-    const double most = sizeof(NTI_T) == 8 ? 1e150 : 1e17;
-    const int terms = nti_dual_terms(d);
-    double a[NTI_DUAL_TERMS][4], v[4];
+    const double most = sizeof(NTI_T) == 8 ? 1e150 : 1e17; // so that products of two stay in the range
+    const int rows = nti_dual_rows(d);
+    double a[NTI_DUAL_ROOM][4], v[4];
     NTI_V s, h, inverse;
     for (int64_t j = 0; j < n; j += NTI_W) {
         NTI_K(nti_dual_root)(NTI_LOAD(q + j), &s, &h, &inverse);
         NTI_STORE(side + j, inverse);
     }
     for (int64_t j = 0; j < n; j += 4)
-        for (int first = 0; first < terms; first += NTI_DUAL_TERMS) {
-            int count = terms - first < NTI_DUAL_TERMS ? terms - first : NTI_DUAL_TERMS;
+        for (int first = 0; first < rows; first += NTI_DUAL_ROOM) {
+            int count = rows - first < NTI_DUAL_ROOM ? rows - first : NTI_DUAL_ROOM;
             for (int k = 0; k < 4; k++) v[k] = q[j + k] < 0 ? 0 : (double)q[j + k];
             nti_dual_coefficients(d, v, first, count, a);
             for (int i = 0; i < count; i++)
@@ -6692,34 +6717,31 @@ static void NTI_K(nti_prepare_series)(const nti_dual *d, const NTI_T *q, NTI_T *
 }
 static void NTI_K(nti_pair_series)(const nti_dual *d, NTI_T *k, NTI_T *t, const NTI_T *side1, const NTI_T *side2, int64_t pitch, int64_t n) {
     const int terms = nti_dual_terms(d);
-    const NTI_V one = NTI_SPLAT(1);
-    NTI_V dot;
+    const NTI_V one = NTI_SPLAT(1), zero = NTI_SPLAT(0);
     for (int64_t j = 0; j < n; j += NTI_W) {
-        NTI_V x = NTI_LOAD(k + j), c = NTI_K(nti_clamp)(x * NTI_LOAD(side1 + j) * NTI_LOAD(side2 + j), -one, one);
-        NTI_STORE(k + j, NTI_K(nti_dual_series)(side1 + j, side2 + j, pitch, terms, c, x, &dot));
+        NTI_V x = NTI_LOAD(k + j), i = NTI_LOAD(side1 + j) * NTI_LOAD(side2 + j), c = NTI_K(nti_clamp)(x * i, -one, one), dot;
+        NTI_V value = NTI_K(nti_dual_series)(side1 + j, side2 + j, pitch, terms, c, x, &dot);
+        for (int even = 0; even < 2 && d->kind == NTI_DUAL_FUNCTION; even++) {
+            const NTI_T *p = side1 + j + (1 + terms + 2 * even) * pitch, *q = side2 + j + (1 + terms + 2 * even) * pitch;
+            NTI_V a = NTI_LOAD(p) * NTI_LOAD(q), by, y, rest;
+            if (!NTI_K(nti_any)(NTI_LT(zero, a))) continue;
+            y = NTI_LOAD(p + pitch) * NTI_LOAD(q + pitch), rest = NTI_K(nti_dual_rest)(c * y, &by);
+            if (even) by = NTI_FMA(by, c * y, rest), rest = rest * (c * y);
+            value = NTI_FMA(a, rest, value);
+            dot = NTI_FMA(a * i, by * y, dot);
+        }
+        NTI_STORE(k + j, value);
         if (t) NTI_STORE(t + j, NTI_LOAD(t + j) * dot);
     }
 }
 static void NTI_K(nti_self_series)(const nti_dual *d, NTI_T *q, NTI_T *t, int64_t n) {
-    const int terms = nti_dual_terms(d);
-    double a[NTI_DUAL_TERMS][4], v[4];
+    double v[4], k[4], dot[4];
     for (int64_t j = 0; j < n; j += 4) {
-        double sum[4] = { 0 }, slope[4] = { 0 };
-        for (int k = 0; k < 4; k++) v[k] = q[j + k] < 0 ? 0 : (double)q[j + k];
-        for (int first = 0; first < terms; first += NTI_DUAL_TERMS) {
-            int count = terms - first < NTI_DUAL_TERMS ? terms - first : NTI_DUAL_TERMS;
-            nti_dual_coefficients(d, v, first, count, a);
-            for (int i = 0; i < count; i++)
-                for (int k = 0; k < 4; k++) {
-                    int order = first + i;
-                    double c = order < 2 || v[k] > 0;   // the correlation, to the power of order - 1
-                    sum[k] += order ? v[k] * a[i][k] * a[i][k] : a[i][k] * a[i][k];
-                    slope[k] += c * order * a[i][k] * a[i][k];
-                }
-        }
-        for (int k = 0; k < 4; k++) {
-            q[j + k] = (NTI_T)sum[k];
-            if (t) t[j + k] *= (NTI_T)slope[k];
+        for (int i = 0; i < 4; i++) v[i] = q[j + i] < 0 ? 0 : (double)q[j + i];
+        nti_dual_variances(d, v, k, dot);
+        for (int i = 0; i < 4; i++) {
+            q[j + i] = (NTI_T)k[i];
+            if (t) t[j + i] *= (NTI_T)dot[i];
         }
     }
 }
@@ -7381,9 +7403,13 @@ static const struct nti_isa *nti_isa_choose(nt_isa isa) {
     return isa == NT_ISA_AUTO || isa == NT_ISA_BASELINE ? &nti_isas[0] : NULL;
 }
 // >>expansions
-// Hermite coefficients of any function: E f(s z) h_n(z) for unit normal z, with h_n = He_n / sqrt(n!). In double, by one source for all
-// passes. Gauss's rule on panels that are finer towards 0, where f(s z) bends when s is large, and where a kink may be.
+// Hermite coefficients of any function: a_n = E F(z) h_n(z) for unit normal z, where F(z) = f(s z) and h_n = He_n / sqrt(n!). In double,
+// by one source for all passes: Gauss's rule on panels that are finer towards 0, where F bends when s is large, and where a kink may be.
+// What the first NTI_DUAL_TERMS leave of E F^2 and E F'^2 (nothing for smooth f and small s, half of it for tanh at s = 10) is known, for
+// the odd and the even part of f apart. Terms a^2 t^n of the power series of asin (odd), or of x asin(x) (even), take its place: a and t
+// such that both expectations come out, so that the rule is exact at u = v, and close between (see nt_elementwise_desc).
 #define NTI_DUAL_LEAST 1e-5 // standard deviation; below it f counts as f(0) plus a function homogeneous of degree 1
+#define NTI_DUAL_NODES 16
 
 // Of a polynomial, divided by s for n > 0.
 static double nti_polynomial_coefficient(const nti_dual *d, double s, int n) {
@@ -7397,33 +7423,84 @@ static double nti_polynomial_coefficient(const nti_dual *d, double s, int n) {
     return sum;
 }
 
-// The first NTI_DUAL_TERMS of f for four deviations at once, divided by s for n > 0.
-static void nti_function_coefficients(const nti_dual *d, const double s[4], double a[NTI_DUAL_TERMS][4]) {
+// Gauss's nodes on [-1, 1], their weights, and those of barycentric interpolation.
+static double nti_gauss_node(int k, double *weight, double *bary) {
     static const double node[] = { 0.09501250983763744, 0.28160355077925891, 0.45801677765722739, 0.61787624440264375,
                                    0.75540440835500303, 0.86563120238783174, 0.94457502307323258, 0.98940093499164993 };
-    static const double weight[] = { 0.1894506104550685,  0.18260341504492359,  0.16915651939500254,  0.14959598881657673,
-                                     0.12462897125553387, 0.095158511682492785, 0.062253523938647893, 0.027152459411754095 };
-    static const double panel[] = { 0, 0.25, 1, 2.25, 4, 6.25, 9, 12.5 };
-    memset(a, 0, NTI_DUAL_TERMS * sizeof *a);
-    for (int k = 0; k < 7 * 16; k++) {
-        double low = panel[k / 16], half = (panel[k / 16 + 1] - low) / 2, x = node[k % 8], part[2][4];
-        double z = low + half + half * (k & 8 ? x : -x), h = weight[k % 8] * half * exp(-z * z / 2) * 0.39894228040143267794, before = 0;
+    static const double weights[] = { 0.1894506104550685,  0.18260341504492359,  0.16915651939500254,  0.14959598881657673,
+                                      0.12462897125553387, 0.095158511682492785, 0.062253523938647893, 0.027152459411754095 };
+    static const double barys[] = { 0.4332901664782523, 0.4100278795501251, 0.36561040953331952, 0.30411275965024737,
+                                    0.23132491441080125, 0.15444929641178309, 0.081911915545551384, 0.023927621125626731 };
+    int j = k < 8 ? 7 - k : k - 8;
+    *weight = weights[j], *bary = k & 1 ? -barys[j] : barys[j];
+    return k < 8 ? -node[j] : node[j];
+}
+
+typedef struct nti_moments { // of the odd and the even part of F, and of their derivatives
+    double square[2][4], slope[2][4];
+} nti_moments;
+
+// Adds one panel: F(z) + F(-z) and F(z) - F(-z) at its nodes, their derivatives by interpolation, their products with h_n.
+static void nti_gauss_panel(const nti_dual *d, const double s[4], double low, double high, double a[NTI_DUAL_ROOM][4], nti_moments *m) {
+    double half = (high - low) / 2, part[NTI_DUAL_NODES][2][4], root[NTI_DUAL_TERMS + 1], w, bary, w2, bary2;
+    for (int n = 0; n <= NTI_DUAL_TERMS; n++) root[n] = sqrt((double)n);
+    for (int k = 0; k < NTI_DUAL_NODES; k++)
         for (int j = 0; j < 4; j++) {
-            double p = d->f(d->user, s[j] * z), m = d->f(d->user, -s[j] * z);
-            part[0][j] = p + m, part[1][j] = p - m;
+            double z = low + half + half * nti_gauss_node(k, &w, &bary), p = d->f(d->user, s[j] * z), q = d->f(d->user, -s[j] * z);
+            part[k][0][j] = p + q, part[k][1][j] = p - q;
         }
+    for (int k = 0; k < NTI_DUAL_NODES; k++) {
+        double x = nti_gauss_node(k, &w, &bary), z = low + half + half * x, slope[2][4] = { { 0 } };
+        double h = w * half * exp(-z * z / 2) * 0.39894228040143267794, before = 0;
+        for (int i = 0; i < NTI_DUAL_NODES; i++) {
+            double step = i == k ? 0 : 1 / ((x - nti_gauss_node(i, &w2, &bary2)) * half);
+            step = i == k ? 0 : step * bary2 / bary;
+            for (int j = 0; j < 8; j++) slope[j / 4][j % 4] += step * (part[i][j / 4][j % 4] - part[k][j / 4][j % 4]);
+        }
+        for (int e = 0; e < 2; e++)
+            for (int j = 0; j < 4; j++) {
+                m->square[e][j] += h / 2 * part[k][e][j] * part[k][e][j];
+                m->slope[e][j] += h / 2 * slope[e][j] * slope[e][j];
+            }
         for (int n = 0; n < NTI_DUAL_TERMS; n++) {
-            for (int j = 0; j < 4; j++) a[n][j] += h * part[n & 1][j];
-            double next = (z * h - sqrt((double)n) * before) / sqrt((double)(n + 1));
+            for (int j = 0; j < 4; j++) a[n][j] += h * part[k][n & 1][j];
+            double next = (z * h - root[n] * before) / root[n + 1];
             before = h, h = next;
         }
     }
+}
+
+// a and t of one part from what is left of its moments: the degree of the terms, on average, says t.
+static void nti_dual_tail(double square, double slope, int even, double *a, double *t) {
+    double low = 4e-3, high = 0.6, h, dh, s;
+    for (int k = 0; k < 48; k++) {
+        s = (low + high) / 2;
+        h = nti_dual_tail_value(s, &dh);
+        if (even + NTI_DUAL_TERMS - (1 - s * s) * dh / (s * h) > slope / square) low = s;
+        else high = s;
+    }
+    double x = sqrt(1 - s * s), value = h;
+    for (int k = 0; k < NTI_DUAL_TERMS + even; k++) value *= x;
+    *a = sqrt(square / value), *t = sqrt(x);
+}
+
+// The coefficients of four deviations, divided by s for n > 0, then a and t of both parts; the moments.
+static void nti_function_coefficients(const nti_dual *d, const double s[4], double a[NTI_DUAL_ROOM][4], nti_moments *m) {
+    static const double panel[] = { 0, 0.25, 1, 2.25, 4, 6.25, 9, 12.5 };
+    memset(a, 0, NTI_DUAL_ROOM * sizeof *a), memset(m, 0, sizeof *m);
+    for (int k = 0; k < 7; k++) nti_gauss_panel(d, s, panel[k], panel[k + 1], a, m);
+    for (int j = 0; j < 4; j++)
+        for (int odd = 0; odd < 2; odd++) {
+            double square = m->square[odd][j], slope = m->slope[odd][j], *tail = &a[NTI_DUAL_TERMS + 2 * !odd][j];
+            for (int n = odd; n < NTI_DUAL_TERMS; n += 2) square -= a[n][j] * a[n][j], slope -= n * a[n][j] * a[n][j];
+            if (square > 1e-12 * m->square[odd][j]) nti_dual_tail(square, slope, !odd, tail, tail + 4);
+        }
     for (int n = 1; n < NTI_DUAL_TERMS; n++)
         for (int j = 0; j < 4; j++) a[n][j] /= s[j];
 }
 
-// What >>duals calls a_0 and b_n, of four variances.
-static void nti_dual_coefficients(const nti_dual *d, const double q[4], int first, int count, double a[NTI_DUAL_TERMS][4]) {
+// Rows of an expansion, `count` from `first` on, for four variances.
+static void nti_dual_coefficients(const nti_dual *d, const double q[4], int first, int count, double a[NTI_DUAL_ROOM][4]) {
     double s[4];
     for (int j = 0; j < 4; j++) s[j] = sqrt(q[j]);
     if (d->kind == NTI_DUAL_POLYNOMIAL) {
@@ -7431,10 +7508,38 @@ static void nti_dual_coefficients(const nti_dual *d, const double q[4], int firs
             for (int j = 0; j < 4; j++) a[n][j] = nti_polynomial_coefficient(d, s[j], first + n);
         return;
     }
+    nti_moments m;
     double zero = d->f(d->user, 0), at[4];
     for (int j = 0; j < 4; j++) at[j] = s[j] > NTI_DUAL_LEAST ? s[j] : NTI_DUAL_LEAST;
-    nti_function_coefficients(d, at, a);
-    for (int j = 0; j < 4; j++) a[0][j] = zero + (a[0][j] - zero) * (s[j] / at[j]);
+    nti_function_coefficients(d, at, a, &m);
+    for (int j = 0; j < 4; j++) {
+        a[0][j] = zero + (a[0][j] - zero) * (s[j] / at[j]);
+        a[NTI_DUAL_TERMS][j] *= s[j] / at[j], a[NTI_DUAL_TERMS + 2][j] *= s[j] / at[j];
+    }
+}
+
+// E f^2 and E f'^2 of four variances.
+static void nti_dual_variances(const nti_dual *d, const double q[4], double k[4], double dot[4]) {
+    double a[NTI_DUAL_ROOM][4], at[4], zero = 0;
+    nti_moments m;
+    if (d->kind == NTI_DUAL_FUNCTION) {
+        for (int j = 0; j < 4; j++) at[j] = q[j] > NTI_DUAL_LEAST * NTI_DUAL_LEAST ? sqrt(q[j]) : NTI_DUAL_LEAST;
+        nti_function_coefficients(d, at, a, &m);
+        zero = d->f(d->user, 0);
+    }
+    for (int j = 0; j < 4; j++) {
+        double s = sqrt(q[j]);
+        k[j] = dot[j] = 0;
+        for (int n = 0; d->kind == NTI_DUAL_POLYNOMIAL && n < d->count; n++) {
+            double c = nti_polynomial_coefficient(d, s, n);
+            k[j] += n ? q[j] * c * c : c * c;
+            dot[j] += n < 2 || q[j] > 0 ? n * c * c : 0; // no variance: correlation 0
+        }
+        if (d->kind == NTI_DUAL_POLYNOMIAL) continue;
+        double all = m.square[0][j] + m.square[1][j], r = s / at[j], mean = a[0][j] - zero;
+        k[j] = r < 1 ? zero * zero + 2 * zero * r * mean + r * r * (all - 2 * zero * a[0][j] + zero * zero) : all;
+        dot[j] = q[j] > 0 ? (m.slope[0][j] + m.slope[1][j]) / (at[j] * at[j]) : a[1][j] * a[1][j];
+    }
 }
 // >>integers
 // The maps of i32, u32 and bool, and conversion between all dtypes. Integer arithmetic wraps and never traps: it is done
