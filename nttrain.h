@@ -7442,8 +7442,8 @@ typedef struct nti_moments { // of the odd and the even part of F, and of their 
 
 // Adds one panel: F(z) + F(-z) and F(z) - F(-z) at its nodes, their derivatives by interpolation, their products with h_n.
 static void nti_gauss_panel(const nti_dual *d, const double s[4], double low, double high, double a[NTI_DUAL_ROOM][4], nti_moments *m) {
-    double half = (high - low) / 2, part[NTI_DUAL_NODES][2][4], root[NTI_DUAL_TERMS + 1], w, bary, w2, bary2;
-    for (int n = 0; n <= NTI_DUAL_TERMS; n++) root[n] = sqrt((double)n);
+    double half = (high - low) / 2, part[NTI_DUAL_NODES][2][4], up[NTI_DUAL_TERMS], w, bary, w2, bary2;
+    for (int n = 0; n < NTI_DUAL_TERMS; n++) up[n] = 1 / sqrt((double)(n + 1));
     for (int k = 0; k < NTI_DUAL_NODES; k++)
         for (int j = 0; j < 4; j++) {
             double z = low + half + half * nti_gauss_node(k, &w, &bary), p = d->f(d->user, s[j] * z), q = d->f(d->user, -s[j] * z);
@@ -7453,8 +7453,7 @@ static void nti_gauss_panel(const nti_dual *d, const double s[4], double low, do
         double x = nti_gauss_node(k, &w, &bary), z = low + half + half * x, slope[2][4] = { { 0 } };
         double h = w * half * exp(-z * z / 2) * 0.39894228040143267794, before = 0;
         for (int i = 0; i < NTI_DUAL_NODES; i++) {
-            double step = i == k ? 0 : 1 / ((x - nti_gauss_node(i, &w2, &bary2)) * half);
-            step = i == k ? 0 : step * bary2 / bary;
+            double distance = i == k ? 1 : (x - nti_gauss_node(i, &w2, &bary2)) * half, step = i == k ? 0 : bary2 / (bary * distance);
             for (int j = 0; j < 8; j++) slope[j / 4][j % 4] += step * (part[i][j / 4][j % 4] - part[k][j / 4][j % 4]);
         }
         for (int e = 0; e < 2; e++)
@@ -7462,10 +7461,10 @@ static void nti_gauss_panel(const nti_dual *d, const double s[4], double low, do
                 m->square[e][j] += h / 2 * part[k][e][j] * part[k][e][j];
                 m->slope[e][j] += h / 2 * slope[e][j] * slope[e][j];
             }
-        for (int n = 0; n < NTI_DUAL_TERMS; n++) {
+        for (int n = 0; n < NTI_DUAL_TERMS; n++) { // before: h_(n-1) sqrt(n)
             for (int j = 0; j < 4; j++) a[n][j] += h * part[k][n & 1][j];
-            double next = (z * h - root[n] * before) / root[n + 1];
-            before = h, h = next;
+            double next = (z * h - before) * up[n];
+            before = h * (n + 1) * up[n], h = next;
         }
     }
 }
