@@ -25873,11 +25873,12 @@ static int nti_form_make(const char *name, const nt_tensor *x, const nt_tensor *
     memset(f, 0, sizeof *f);
     f->rank = x->rank, f->traced = 1;
     if (x->dtype != y->dtype || x->rank != y->rank || !nti_is_float(x->dtype)) {
-        nti_sticky(t, x->rank != y->rank ? NT_ERROR_SHAPE : NT_ERROR_DTYPE, "%s: outputs %v and %v; they have one floating dtype and one rank",
-                   name, x, y);
+        nti_sticky(t, x->rank != y->rank ? NT_ERROR_SHAPE : NT_ERROR_DTYPE,
+                   "%s: outputs %v and %v; they have one floating dtype and one rank", name, x, y);
         return 0;
     }
-    if (!nti_form_axes(t, name, &desc->trace, NTI_AXIS_TRACED, f) || !nti_form_axes(t, name, &desc->diagonal, NTI_AXIS_DIAGONAL, f)) return 0;
+    if (!nti_form_axes(t, name, &desc->trace, NTI_AXIS_TRACED, f) || !nti_form_axes(t, name, &desc->diagonal, NTI_AXIS_DIAGONAL, f))
+        return 0;
     int rank = 0;
     for (int a = 0; a < f->rank; a++) rank += f->kind[a] == NTI_AXIS_KEPT ? 2 : f->kind[a] == NTI_AXIS_DIAGONAL;
     for (int a = 0; a < f->rank && rank <= NT_MAX_RANK; a++) {
@@ -25885,14 +25886,18 @@ static int nti_form_make(const char *name, const nt_tensor *x, const nt_tensor *
             nti_sticky(t, NT_ERROR_SHAPE, "%s: axis %d is in .trace or .diagonal, but %v and %v differ there", name, a, x, y);
             return 0;
         }
-        if (f->kind[a] == NTI_AXIS_TRACED) f->traced *= (double)x->shape[a];
-        else f->shape.size[f->shape.rank++] = x->shape[a];
+        if (f->kind[a] == NTI_AXIS_TRACED)
+            f->traced *= (double)x->shape[a];
+        else
+            f->shape.size[f->shape.rank++] = x->shape[a];
         if (f->kind[a] == NTI_AXIS_KEPT) f->shape.size[f->shape.rank++] = y->shape[a];
     }
     if (rank > NT_MAX_RANK)
-        nti_sticky(t, NT_ERROR_SHAPE, "%s: the kernel of %v and %v would have %d axes, at most 8; name some in .trace or .diagonal", name, x, y, rank);
+        nti_sticky(t, NT_ERROR_SHAPE, "%s: the kernel of %v and %v would have %d axes, at most 8; name some in .trace or .diagonal", name,
+                   x, y, rank);
     else if (!nti_shape_valid(&f->shape, x->dtype))
-        nti_sticky(t, NT_ERROR_SHAPE, "%s: the kernel %s%S of %v and %v has too many elements", name, nt_dtype_name(x->dtype), &f->shape, x, y);
+        nti_sticky(t, NT_ERROR_SHAPE, "%s: the kernel %s%S of %v and %v has too many elements", name, nt_dtype_name(x->dtype), &f->shape, x,
+                   y);
     return !t->sticky;
 }
 
@@ -25990,40 +25995,58 @@ static int64_t nti_sample_operand(const nti_node *y, int k, int64_t before, int6
     case NTI_OP_CHECK_INDEX:
     case NTI_OP_CHECK_FINITE:
     case NTI_OP_STOP_GRADIENT:
-    case NTI_OP_RESHAPE: return before;
-    case NTI_OP_BROADCAST: return nti_sample_aligned(&y->pub, x, before, a);
-    case NTI_OP_TRANSPOSE: return a < 0 ? NTI_UNKNOWN : nti_axis_before(x, (int)y->i[a]);
-    case NTI_OP_SLICE: return a >= 0 && x->shape[a] == y->pub.shape[a] ? same : NTI_UNKNOWN;
-    case NTI_OP_FLIP: return a >= 0 && !(y->i[0] >> a & 1) ? same : NTI_UNKNOWN;
-    case NTI_OP_PAD: return a >= 0 && !y->i[3 * a] && !y->i[3 * a + 1] && !y->i[3 * a + 2] ? same : NTI_UNKNOWN;
+    case NTI_OP_RESHAPE:
+        return before;
+    case NTI_OP_BROADCAST:
+        return nti_sample_aligned(&y->pub, x, before, a);
+    case NTI_OP_TRANSPOSE:
+        return a < 0 ? NTI_UNKNOWN : nti_axis_before(x, (int)y->i[a]);
+    case NTI_OP_SLICE:
+        return a >= 0 && x->shape[a] == y->pub.shape[a] ? same : NTI_UNKNOWN;
+    case NTI_OP_FLIP:
+        return a >= 0 && !(y->i[0] >> a & 1) ? same : NTI_UNKNOWN;
+    case NTI_OP_PAD:
+        return a >= 0 && !y->i[3 * a] && !y->i[3 * a + 1] && !y->i[3 * a + 2] ? same : NTI_UNKNOWN;
     case NTI_OP_CONCAT:
     case NTI_OP_CUMSUM:
     case NTI_OP_CUMPROD:
     case NTI_OP_CUMMAX:
     case NTI_OP_CUMLOGSUMEXP:
-    case NTI_OP_LINEAR_SCAN: return a != y->i[0] ? same : NTI_UNKNOWN;
+    case NTI_OP_LINEAR_SCAN:
+        return a != y->i[0] ? same : NTI_UNKNOWN;
     case NTI_OP_SOFTMAX:
-    case NTI_OP_LOG_SOFTMAX: return a != last ? before : NTI_UNKNOWN;
-    case NTI_OP_CROSS_ENTROPY: return before;
-    case NTI_OP_MATMUL: return nti_sample_matmul(y, k, a);
-    case NTI_OP_GATHER: return nti_sample_gather(y, k, a);
+    case NTI_OP_LOG_SOFTMAX:
+        return a != last ? before : NTI_UNKNOWN;
+    case NTI_OP_CROSS_ENTROPY:
+        return before;
+    case NTI_OP_MATMUL:
+        return nti_sample_matmul(y, k, a);
+    case NTI_OP_GATHER:
+        return nti_sample_gather(y, k, a);
     case NTI_OP_CONV:
-    case NTI_OP_CONV_INPUT: return k ? NTI_SHARED : first;
+    case NTI_OP_CONV_INPUT:
+        return k ? NTI_SHARED : first;
     case NTI_OP_MAX_POOL:
     case NTI_OP_SUM_POOL:
-    case NTI_OP_SUM_POOL_GRAD: return first;
-    case NTI_OP_ATTENTION: return k < 3 || x->shape[0] == y->pub.shape[0] ? first : NTI_SHARED;
-    case NTI_OP_DROPOUT: return k ? NTI_SHARED : before;
+    case NTI_OP_SUM_POOL_GRAD:
+        return first;
+    case NTI_OP_ATTENTION:
+        return k < 3 || x->shape[0] == y->pub.shape[0] ? first : NTI_SHARED;
+    case NTI_OP_DROPOUT:
+        return k ? NTI_SHARED : before;
     case NTI_OP_NORM: // x, statistics, scale, bias; everything before axis i[2] is normalized by itself
         return k >= 2 ? NTI_SHARED : a >= y->i[2] ? NTI_UNKNOWN : k ? first : before;
-    case NTI_OP_NORM_STATS: return y->i[2] > 0 ? first : NTI_UNKNOWN;
+    case NTI_OP_NORM_STATS:
+        return y->i[2] > 0 ? first : NTI_UNKNOWN;
     case NTI_OP_SUM:
     case NTI_OP_PROD:
     case NTI_OP_MAX:
     case NTI_OP_MIN:
     case NTI_OP_ARGMAX:
-    case NTI_OP_ARGMIN: return nti_sample_reduced(y, a);
-    default: return NTI_UNKNOWN;
+    case NTI_OP_ARGMIN:
+        return nti_sample_reduced(y, a);
+    default:
+        return NTI_UNKNOWN;
     }
 }
 
@@ -26033,21 +26056,21 @@ typedef struct nti_meet { // operand k of y is the same for all samples, y is no
     struct nti_meet *next;
     nti_node *y;
     int k;
-    int64_t before;        // of y
-    nt_tensor *cotangent;  // of y
-    int product;           // y is a product of positions with parameter number `product`; -1: anything else
+    int64_t before;                                      // of y
+    nt_tensor *cotangent;                                // of y
+    int product;                                         // y is a product of positions with parameter number `product`; -1: anything else
     nt_tensor *single[NTI_FEW + 1], *front[NTI_FEW + 1]; // stand-ins for one sample's operands and cotangent, and those of all samples
 } nti_meet;
 
 typedef struct nti_side { // one of the two networks
     nt_tensor *f;
-    int64_t samples;       // 1 where they are not taken apart: then all axes are outputs
+    int64_t samples; // 1 where they are not taken apart: then all axes are outputs
     int apart;
     nti_meet *meets;
-    nti_node *input;       // the walk is from this array of samples on, not from parameters: NULL: it is not
-    nti_node *mixed;       // the operation that mixes them, as far as is known; NULL: none
-    int looped;            // the parameters reach f through the body of a map
-    nt_tensor *at[3];      // positions in one sample's outputs by kind of axis, i32
+    nti_node *input;  // the walk is from this array of samples on, not from parameters: NULL: it is not
+    nti_node *mixed;  // the operation that mixes them, as far as is known; NULL: none
+    int looped;       // the parameters reach f through the body of a map
+    nt_tensor *at[3]; // positions in one sample's outputs by kind of axis, i32
 } nti_side;
 
 // 1 if y can be recorded for one sample: it is known where the samples of all operands are, and two batch axes fit in front of them.
@@ -26095,7 +26118,8 @@ static int nti_sample_visit(nti_side *s, nti_node *n, uint32_t epoch, int64_t *l
         if (x->reach != epoch) continue;
         if (before != NTI_SHARED) own = nti_sample_operand(n, k, before, s->samples);
         if (!s->input && x->wanted && own > 0 && s->samples == 1) own = NTI_SHARED; // the parameters of the only sample
-        if (own == NTI_UNKNOWN || (s->input ? own == NTI_SHARED : x->wanted && own > 0) || (own > 0 && x->pub.rank > NT_MAX_RANK - 2)) return 0;
+        if (own == NTI_UNKNOWN || (s->input ? own == NTI_SHARED : x->wanted && own > 0) || (own > 0 && x->pub.rank > NT_MAX_RANK - 2))
+            return 0;
         if (own == NTI_SHARED && before != NTI_SHARED && !nti_meet_add(s, n, k, before)) return 0;
         if (x->wanted && !s->input) continue;
         if (list[x->index] != NTI_UNKNOWN && list[x->index] != own) return 0;
@@ -26114,10 +26138,13 @@ static int nti_side_look(nti_side *s, nt_params params) {
     if (!w.from || root->serial < w.lower) return 1; // older than every parameter
     if (nti_sample_nodes(s, &w, &params, &list) < 0) return nti_record_memory(s->f->tape, NTI_OP_RESHAPE) != NULL;
     for (int k = 0; k < params.count; k++) nti_n(params.items[k])->wanted = 1;
-    if (root->wanted || s->f->rank > NT_MAX_RANK - 2) s->mixed = root;
-    else if (root->reach == w.epoch) list[root->index] = 1;
+    if (root->wanted || s->f->rank > NT_MAX_RANK - 2)
+        s->mixed = root;
+    else if (root->reach == w.epoch)
+        list[root->index] = 1;
     for (nti_node *n = w.to; n && n->serial >= w.lower && !s->mixed; n = n->previous)
-        if (n->mark == w.epoch && n->reach == w.epoch && !n->wanted && list[n->index] != NTI_UNKNOWN && !nti_sample_visit(s, n, w.epoch, list))
+        if (n->mark == w.epoch && n->reach == w.epoch && !n->wanted && list[n->index] != NTI_UNKNOWN &&
+            !nti_sample_visit(s, n, w.epoch, list))
             s->mixed = n;
     for (int k = 0; k < params.count; k++) nti_n(params.items[k])->wanted = 0;
     return 1;
@@ -26190,7 +26217,7 @@ typedef struct nti_ntk {
     nti_side side[2];
     int apart, structured;
     nti_product *product; // for each parameter
-    int64_t group[2]; // rows of each Jacobian that are taken together
+    int64_t group[2];     // rows of each Jacobian that are taken together
     nti_factors whole[2]; // all rows, where a loop in the network keeps them out of loops over rows
     int looped;
 } nti_ntk;
@@ -26359,8 +26386,6 @@ static int nti_ntk_factors(nti_ntk *a, int j, nt_tensor *at, nti_factors *x) {
     return !a->t->sticky;
 }
 
-// The kernel of the rows `at` of both sides: (rows1, n1, rows2, n2); (rows1, n, rows2) if the samples are a diagonal axis; (rows1, rows2)
-// if they are traced.
 static int nti_samples_kind(const nti_ntk *a) { return a->apart ? a->form.kind[0] : (int)NTI_AXIS_KEPT; }
 
 static nt_tensor *nti_contract(const char *equation, nt_tensor *x, nt_tensor *y) {
@@ -26384,6 +26409,8 @@ static nt_tensor *nti_contract_products(const nti_ntk *a, const nti_factors *x, 
     return nt_scale(g, a->product[p].factor[0] * a->product[p].factor[1]);
 }
 
+// The kernel of the rows `at` of both sides: (rows1, n1, rows2, n2); (rows1, n, rows2) if the samples are a diagonal axis; (rows1, rows2)
+// if they are traced.
 static nt_tensor *nti_ntk_rows(nti_ntk *a, nt_tensor *at1, nt_tensor *at2) {
     static const char *const jacobians[] = { "anp,bmp->anbm", "anp,bnp->ab", "anp,bnp->anb" };
     nti_factors x, y;
@@ -26473,8 +26500,10 @@ static nt_tensor *nti_ntk_all(nti_ntk *a, nt_tensor *(*rows)(nti_ntk *a, nt_tens
     k = rows(a, at[0], at[1]);
     if (trace) k = nt_map_sum(trace, k);
     nt_map_end(trace);
-    if (diagonal) k = nt_map_stack(diagonal, k);
-    else k = nt_expand_dims(k, 0);
+    if (diagonal)
+        k = nt_map_stack(diagonal, k);
+    else
+        k = nt_expand_dims(k, 0);
     nt_map_end(diagonal);
     return k;
 }
@@ -26573,8 +26602,10 @@ static int nti_product_param(const nti_ntk *a, const nti_node *w, double *factor
     for (*factor = 1;; w = w->in[0]) {
         for (int p = 0; p < a->params.count; p++)
             if (nti_n(a->params.items[p]) == w) return p;
-        if (w->op == NTI_OP_SCALE) *factor *= w->d[0];
-        else if (w->op != NTI_OP_RESHAPE) return -1;
+        if (w->op == NTI_OP_SCALE)
+            *factor *= w->d[0];
+        else if (w->op != NTI_OP_RESHAPE)
+            return -1;
     }
 }
 
@@ -26638,11 +26669,14 @@ static int nti_ntk_look(nti_ntk *a, nt_samples samples) {
     int apart = samples != NT_SAMPLES_MIXED && a->form.rank > 0;
     for (int j = 0; j < 2; j++) {
         nti_side *s = &a->side[j];
-        if (j && s->f == a->side[0].f) *s = a->side[0];
-        else if (!nti_side_look(s, a->params)) return 0;
+        if (j && s->f == a->side[0].f)
+            *s = a->side[0];
+        else if (!nti_side_look(s, a->params))
+            return 0;
         apart = apart && !s->mixed, a->looped |= s->looped;
         if (s->mixed && samples == NT_SAMPLES_APART)
-            return nti_wrong(s->mixed, NT_ERROR_ARGUMENT, "%s: .samples is NT_SAMPLES_APART, but here they may depend on each other", nti_ntk_name);
+            return nti_wrong(s->mixed, NT_ERROR_ARGUMENT, "%s: .samples is NT_SAMPLES_APART, but here they may depend on each other",
+                             nti_ntk_name);
     }
     a->apart = apart;
     for (int j = 0; j < 2; j++) {
@@ -26660,7 +26694,10 @@ static int nti_ntk_look(nti_ntk *a, nt_samples samples) {
 // The choice of an implementation and of groups of rows: by recording, compiling and looking -----------------------------------------
 
 // A message that outlives a rewind.
-typedef struct nti_kept_message { nt_status status; char text[NT_MESSAGE_SIZE]; } nti_kept_message;
+typedef struct nti_kept_message {
+    nt_status status;
+    char text[NT_MESSAGE_SIZE];
+} nti_kept_message;
 static void nti_message_keep(const nt_tape *t, nti_kept_message *m) { m->status = t->status, memcpy(m->text, t->message, sizeof m->text); }
 static void nti_message_back(nt_tape *t, const nti_kept_message *m) { t->status = m->status, memcpy(t->message, m->text, sizeof m->text); }
 
@@ -26713,7 +26750,9 @@ static int nti_ntk_choose(nti_ntk *a, int implementation, size_t budget) {
     for (int j = 0; j < 2; j++) a->group[j] = best.group[j];
     if (inside || (implementation != NT_NTK_AUTO && !budget)) return best.implementation;
     for (int i = NT_NTK_JACOBIAN; i <= NT_NTK_STRUCTURED; i++) {
-        if ((implementation != NT_NTK_AUTO && i != implementation) || (i == NT_NTK_STRUCTURED && implementation == NT_NTK_AUTO && !a->apart)) continue;
+        if ((implementation != NT_NTK_AUTO && i != implementation) ||
+            (i == NT_NTK_STRUCTURED && implementation == NT_NTK_AUTO && !a->apart))
+            continue;
         for (int j = 0; j < 2; j++) a->group[j] = a->side[j].at[NTI_AXIS_KEPT]->shape[0];
         do {
             memset(&x, 0, sizeof x);
@@ -26770,12 +26809,12 @@ typedef struct nti_paired {
     int64_t n[2], first[2], count[2]; // samples; the part of the matrix that is wanted
     size_t bytes;                     // of a sample
     int tangents;
-    nt_tensor *input[2], *key;        // key: of tangents
+    nt_tensor *input[2], *key; // key: of tangents
     nt_program *program;
-    int64_t samples;                  // of each side in a run of the program
+    int64_t samples; // of each side in a run of the program
     nti_form form;
-    int64_t elements;                 // of the kernel of a pair
-    size_t size;                      // of an element
+    int64_t elements; // of the kernel of a pair
+    size_t size;      // of an element
     // takes the kernel of pair number `at` of the part; `swapped`: of the transposed pair, its axes are to change places
     void (*take)(struct nti_paired *p, int what, int64_t at, const void *from, int swapped);
     void *user;
@@ -26849,7 +26888,8 @@ static nt_params nti_paired_record(nti_paired *p, int *apart) {
     for (int k = 2; k < p->form.shape.rank; k++) p->elements *= p->form.shape.size[k];
     if (p->d.what & NT_NNGP) out.items[out.count++] = nt_empirical_nngp(f[0], f[1], &d);
     if (p->d.what & NT_NTK)
-        out.items[out.count++] = p->tangents ? nti_ntk_by_tangents(p, f[0], f[1], &d) : nt_empirical_ntk(f[0], f[1], nti_paired_params(p), &d);
+        out.items[out.count++] =
+            p->tangents ? nti_ntk_by_tangents(p, f[0], f[1], &d) : nt_empirical_ntk(f[0], f[1], nti_paired_params(p), &d);
     return p->t->sticky ? none : out;
 }
 
@@ -26864,7 +26904,8 @@ static void nti_paired_choose(nti_paired *p) {
         nt_tensor *x = nt_input(p->t, p->d.dtype, nti_batch_shape(p->d.shape, p->samples));
         f[j] = nt_apply(p->net, x, &p->d.apply);
     }
-    if (f[0] && f[1] && nti_ntk_open(&a, f[0], f[1], nti_paired_params(p), &d) > 0) p->d.implementation = (nt_ntk_implementation)nti_ntk_choose(&a, NT_NTK_AUTO, 0);
+    if (f[0] && f[1] && nti_ntk_open(&a, f[0], f[1], nti_paired_params(p), &d) > 0)
+        p->d.implementation = (nt_ntk_implementation)nti_ntk_choose(&a, NT_NTK_AUTO, 0);
     nt_rewind(p->t, mark); // errors come again
 }
 
@@ -26976,7 +27017,8 @@ static nt_status nti_paired_open(nti_paired *p, nt_layer *net, const char *name,
     if (!p->d.what) p->d.what = NT_NNGP | NT_NTK;
     int64_t *first = p->first, *count = p->count;
     first[0] = p->d.row, first[1] = p->d.column, count[0] = p->d.rows, count[1] = p->d.columns;
-    if (!x1 || n1 < 0 || p->n[1] < 0) return nti_fail(t, NT_ERROR_ARGUMENT, "%s: %lld samples at x1 and %lld at x2", name, (long long)n1, (long long)p->n[1]);
+    if (!x1 || n1 < 0 || p->n[1] < 0)
+        return nti_fail(t, NT_ERROR_ARGUMENT, "%s: %lld samples at x1 and %lld at x2", name, (long long)n1, (long long)p->n[1]);
     if (p->d.what & ~(NT_NNGP | NT_NTK)) return nti_fail(t, NT_ERROR_ARGUMENT, "%s: .what is NT_NNGP, NT_NTK or both", name);
     if (!nti_shape_valid(&p->d.shape, p->d.dtype) || p->d.shape.rank > NT_MAX_RANK - 1)
         return nti_fail(t, NT_ERROR_SHAPE, "%s: .shape is that of one sample, of at most 7 axes, not %S", name, &p->d.shape);
@@ -26994,36 +27036,49 @@ static void nti_paired_copy(nti_paired *p, int what, int64_t at, const void *fro
     char *to = (char *)(what ? p->d.ntk : p->d.nngp);
     if (!to) return;
     to += (size_t)(at * p->elements) * p->size;
-    if (!swapped) { memcpy(to, from, (size_t)p->elements * p->size); return; }
+    if (!swapped) {
+        memcpy(to, from, (size_t)p->elements * p->size);
+        return;
+    }
     for (int64_t e = 0; e < p->elements; e++)
         memcpy(to + (size_t)nti_form_swapped(&p->form, e) * p->size, (const char *)from + (size_t)e * p->size, p->size);
 }
 
-// What was recorded and compiled goes; the message stays.
-static nt_status nti_paired_close(nti_paired *p, nt_marker mark, nt_status s) {
+static nt_marker nti_paired_begin(nti_paired *p, nti_kept_message *before) { // with a clean slate: the status says what goes wrong
+    nti_message_keep(p->t, before);
+    nt_error_clear(p->t);
+    return nt_mark(p->t);
+}
+
+// What was recorded and compiled goes; the message stays, or the one from before.
+static nt_status nti_paired_close(nti_paired *p, nt_marker mark, const nti_kept_message *before, nt_status s) {
     nti_kept_message kept;
-    if (s == NT_OK && p->t->status != NT_OK && p->t->sticky) s = p->t->status;
     nti_message_keep(p->t, &kept);
     nt_rewind(p->t, mark);
-    nti_message_back(p->t, &kept);
+    nti_message_back(p->t, before->status != NT_OK ? before : &kept);
     return s;
 }
 
-NT_API nt_status nt_empirical_kernel(nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_empirical_kernel_desc *desc) {
+NT_API nt_status nt_empirical_kernel(nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2,
+                                     const nt_empirical_kernel_desc *desc) {
     nti_paired p;
     memset(&p, 0, sizeof p);
     if (!net || !desc) return NT_ERROR_ARGUMENT;
     p.d = *desc, p.take = nti_paired_copy;
     nt_status s = nti_paired_open(&p, net, "nt_empirical_kernel", x1, n1, x2, n2);
     if (s != NT_OK || !p.count[0] || !p.count[1]) return s;
-    nt_marker mark = nt_mark(p.t);
+    nti_kept_message before;
+    nt_marker mark = nti_paired_begin(&p, &before);
     s = nti_paired_compile(&p) ? nti_paired_all(&p, 0, 1, 1) : p.t->status;
-    return nti_paired_close(&p, mark, s);
+    return nti_paired_close(&p, mark, &before, s);
 }
 
 // Means over random networks ------------------------------------------------------------------------------------------------------
 
-typedef struct nti_sums { double *mean[2], *squares[2]; int64_t count; } nti_sums;
+typedef struct nti_sums {
+    double *mean[2], *squares[2];
+    int64_t count;
+} nti_sums;
 
 static void nti_paired_sum(nti_paired *p, int what, int64_t at, const void *from, int swapped) { // Welford's update
     const nti_sums *sums = (const nti_sums *)p->user;
@@ -27041,8 +27096,10 @@ static void nti_paired_sum(nti_paired *p, int what, int64_t at, const void *from
 static void nti_layer_values(const nt_layer *net, char *kept, int back) {
     for (int k = 0; k < net->params + net->states; k++) {
         size_t bytes = nt_bytes(net->list[k]);
-        if (back) memcpy(nt_data(net->list[k]), kept, bytes);
-        else memcpy(kept, nt_data(net->list[k]), bytes);
+        if (back)
+            memcpy(nt_data(net->list[k]), kept, bytes);
+        else
+            memcpy(kept, nt_data(net->list[k]), bytes);
         kept += bytes;
     }
 }
@@ -27071,8 +27128,8 @@ static nt_status nti_monte_carlo(nti_paired *p, nt_key_value key, int64_t sample
     return NT_OK;
 }
 
-NT_API nt_status nt_kernel_monte_carlo(nt_layer *net, nt_key_value key, int64_t samples, const void *x1, int64_t n1, const void *x2, int64_t n2,
-                                       const nt_monte_carlo_desc *desc) {
+NT_API nt_status nt_kernel_monte_carlo(nt_layer *net, nt_key_value key, int64_t samples, const void *x1, int64_t n1, const void *x2,
+                                       int64_t n2, const nt_monte_carlo_desc *desc) {
     static const char name[] = "nt_kernel_monte_carlo";
     nti_paired p;
     nti_sums sums;
@@ -27086,11 +27143,13 @@ NT_API nt_status nt_kernel_monte_carlo(nt_layer *net, nt_key_value key, int64_t 
     if (!p.d.what) p.d.what = (desc->nngp ? NT_NNGP : 0) | (desc->ntk ? NT_NTK : 0);
     nt_status s = nti_paired_open(&p, net, name, x1, n1, x2, n2);
     if (s != NT_OK) return s;
-    if (*count < 0 || samples < 0 || samples > UINT32_MAX || p.tangents < 0 || (sums.squares[0] && !sums.mean[0]) || (sums.squares[1] && !sums.mean[1]))
-        return nti_fail(p.t, NT_ERROR_ARGUMENT, "%s: %lld of %lld networks, %d tangents; squares go with their means", name, (long long)*count,
-                        (long long)samples, p.tangents);
+    if (*count < 0 || samples < 0 || samples > UINT32_MAX || p.tangents < 0 || (sums.squares[0] && !sums.mean[0]) ||
+        (sums.squares[1] && !sums.mean[1]))
+        return nti_fail(p.t, NT_ERROR_ARGUMENT, "%s: %lld of %lld networks, %d tangents; squares go with their means", name,
+                        (long long)*count, (long long)samples, p.tangents);
     if (!p.count[0] || !p.count[1] || *count >= samples) return NT_OK;
-    nt_marker mark = nt_mark(p.t);
+    nti_kept_message before;
+    nt_marker mark = nti_paired_begin(&p, &before);
     size_t bytes = 0;
     for (int k = 0; net->initialised && k < net->params + net->states; k++) bytes += nt_bytes(net->list[k]);
     char *kept = net->initialised ? (char *)nti_high(p.t, NTI_PLAIN, NTI_FOR_OBJECT, bytes + 1) : NULL;
@@ -27098,7 +27157,7 @@ NT_API nt_status nt_kernel_monte_carlo(nt_layer *net, nt_key_value key, int64_t 
     if (kept) nti_layer_values(net, kept, 0);
     if (s == NT_OK) s = nti_monte_carlo(&p, key, samples, count);
     if (kept) nti_layer_values(net, kept, 1);
-    return nti_paired_close(&p, mark, s);
+    return nti_paired_close(&p, mark, &before, s);
 }
 
 NT_API void nt_standard_errors(const double *squares, int64_t count, int64_t n, double *errors) {

@@ -110,6 +110,25 @@ static nt_tensor *recurrent(network *n, nt_tensor *x) {
     return nt_matmul(h, nt_transpose(w, NT_AXES(1, 0)));
 }
 
+// Products that are worth keeping apart: windows of few positions, padded, strided, dilated; the same weights twice
+static nt_tensor *windows(network *n, nt_tensor *x) {
+    nt_conv_desc d;
+    memset(&d, 0, sizeof d);
+    d.stride[0] = d.stride[1] = 2, d.dilation[1] = 2;
+    nt_tensor *y = nt_sin(nt_conv(x, nt_scale(parameter(n, NT_SHAPE(2, 3, 2, 12)), 0.7), &d)), *u = parameter(n, NT_SHAPE(12, 9));
+    y = nt_matmul(y, u); // (n, 1, 2, 9)
+    return nt_sum_axes(nt_tanh(y), NT_AXES(1, 2), 0);
+}
+static nt_tensor *steps(network *n, nt_tensor *x) {
+    nt_tensor *u = parameter(n, NT_SHAPE(6, 16)), *h = NULL;
+    x = nt_reshape(x, NT_SHAPE(x->shape[0], 2, 6));
+    for (int k = 0; k < 2; k++) {
+        nt_tensor *in = nt_matmul(nt_reshape(nt_slice_axis(x, 1, k, k + 1), NT_SHAPE(x->shape[0], 6)), u);
+        h = nt_tanh(h ? nt_add(in, nt_scale(h, 0.5)) : in);
+    }
+    return nt_slice_axis(h, 1, 3, 6);
+}
+
 static nt_tensor *batch_norm(network *n, nt_tensor *x) {
     x = conv(n, x, 3, 1);
     nt_tensor *s = parameter(n, NT_SHAPE(3)), *b = parameter(n, NT_SHAPE(3));
@@ -137,9 +156,23 @@ static nt_tensor *embedded(network *n, nt_tensor *x) { // tokens made of the num
     return nt_add(nt_mean_axes(nt_sin(y), NT_AXES(1), 0), nt_sum_axes(nt_square(table), NT_AXES(0), 1));
 }
 
-static const struct { const char *name; recorded record; int apart; } networks[] = {
-    { "mlp", mlp, 1 }, { "cnn", cnn, 1 }, { "pixels", pixels, 1 }, { "resnet", resnet, 1 }, { "attention", attention, 1 },
-    { "recurrent", recurrent, 1 }, { "embedded", embedded, 1 }, { "batch norm", batch_norm, 0 }, { "centred", centred, 0 }, { "looped", looped, 0 },
+static const struct {
+    const char *name;
+    recorded record;
+    int apart;
+} networks[] = {
+    { "mlp", mlp, 1 },
+    { "cnn", cnn, 1 },
+    { "pixels", pixels, 1 },
+    { "resnet", resnet, 1 },
+    { "attention", attention, 1 },
+    { "recurrent", recurrent, 1 },
+    { "embedded", embedded, 1 },
+    { "windows", windows, 1 },
+    { "steps", steps, 1 },
+    { "batch norm", batch_norm, 0 },
+    { "centred", centred, 0 },
+    { "looped", looped, 0 },
 };
 #define NETWORKS (int)(sizeof networks / sizeof networks[0])
 
@@ -179,12 +212,15 @@ static int listed(nt_axes a, int axis, int rank) {
 }
 
 // The kernel of rows of j1 and j2, (elements, columns) each, shaped like f1 and f2: all pairs, one after the other.
-static double *pair_kernel(const nt_tensor *f1, const double *j1, const nt_tensor *f2, const double *j2, int64_t columns, const nt_empirical_desc *d, int64_t *size) {
+static double *pair_kernel(const nt_tensor *f1, const double *j1, const nt_tensor *f2, const double *j2, int64_t columns,
+                           const nt_empirical_desc *d, int64_t *size) {
     int r = f1->rank;
     int64_t total = 1, traced = 1;
     for (int a = 0; a < r; a++) {
-        if (listed(d->trace, a, r)) traced *= f1->shape[a];
-        else total *= f1->shape[a] * (listed(d->diagonal, a, r) ? 1 : f2->shape[a]);
+        if (listed(d->trace, a, r))
+            traced *= f1->shape[a];
+        else
+            total *= f1->shape[a] * (listed(d->diagonal, a, r) ? 1 : f2->shape[a]);
     }
     double *k = (double *)calloc((size_t)total, sizeof *k);
     for (int64_t p = 0; p < nt_size(f1); p++)
@@ -218,11 +254,13 @@ static double distance(nt_tensor *k, const double *want, int64_t size) { // rela
     return most / (scale > 0 ? scale : 1);
 }
 
+static nt_report_info costs(nt_tensor *k) { return nt_report(k ? nt_compile(k, NULL) : NULL); }
+
 static const char *const implementation_name[] = { "auto", "Jacobian", "vector products", "structured" };
 
 // Every implementation of the kernel of one network in one form.
-static void forms_of(network *n, const char *name, nt_tensor *f1, nt_tensor *f2, const double *j1, const double *j2, int64_t columns, nt_empirical_desc d,
-                     const char *form) {
+static void forms_of(network *n, const char *name, nt_tensor *f1, nt_tensor *f2, const double *j1, const double *j2, int64_t columns,
+                     nt_empirical_desc d, const char *form) {
     int64_t size;
     double *want = pair_kernel(f1, j1, f2 ? f2 : f1, f2 ? j2 : j1, columns, &d, &size), worst = 0;
     for (int i = 0; i < 4; i++)
@@ -234,7 +272,9 @@ static void forms_of(network *n, const char *name, nt_tensor *f1, nt_tensor *f2,
                 nt_params p = { n->count, n->p };
                 nt_tensor *k = nt_empirical_ntk(f1, f2, p, &d);
                 double e = distance(k, want, size);
-                if (!(e < 1e-9)) tap_note("%s, %s, samples %d, budget %d: %g %s", form, implementation_name[i], s, b, e, nt_error(n->t) ? nt_error(n->t) : "");
+                if (!(e < 1e-9))
+                    tap_note("%s, %s, samples %d, budget %d: %g %s", form, implementation_name[i], s, b, e,
+                             nt_error(n->t) ? nt_error(n->t) : "");
                 if (!(e <= worst)) worst = e;
                 nt_rewind(n->t, mark);
             }
@@ -252,7 +292,10 @@ static void network_forms(int which) {
     nt_tensor *f2 = networks[which].record(&n, x2);
     const char *name = networks[which].name;
     int64_t columns = 0;
-    if (!f1 || !f2) { tap_ok(0, "%s: %s", name, nt_error(n.t)); return; }
+    if (!f1 || !f2) {
+        tap_ok(0, "%s: %s", name, nt_error(n.t));
+        return;
+    }
     double *j1 = difference_jacobian(f1, &n, &columns), *j2 = difference_jacobian(f2, &n, &columns);
     nt_empirical_desc d;
     memset(&d, 0, sizeof d);
@@ -267,6 +310,14 @@ static void network_forms(int which) {
     forms_of(&n, name, f1, f2, j1, j2, columns, d, "diagonal");
     d.trace = NT_AXES(0), d.diagonal.count = 0;
     forms_of(&n, name, f2, NULL, j2, j2, columns, d, "traced over samples");
+    if (networks[which].record == windows || networks[which].record == steps) {
+        double flops[2];
+        nt_params p = { n.count, n.p };
+        d.trace = NT_AXES(NT_LAST);
+        for (int s = 0; s < 2; s++)
+            d.implementation = s ? NT_NTK_STRUCTURED : NT_NTK_JACOBIAN, flops[s] = costs(nt_empirical_ntk(f1, f2, p, &d)).flops;
+        tap_ok(flops[1] < flops[0], "%s: structured, and not by Jacobians: %.0f and %.0f flops", name, flops[1], flops[0]);
+    }
     if (f1->rank == 4) {
         d.trace = NT_AXES(NT_LAST), d.diagonal = NT_AXES(1, 2);
         forms_of(&n, name, f1, f2, j1, j2, columns, d, "the same pixel");
@@ -352,7 +403,8 @@ static void golden_case(const char *name, recorded record, nt_axes trace, nt_axe
         }
     }
     if (!f[0] || !f[1]) worst = HUGE_VAL;
-    tap_ok(worst <= tolerance, "golden %s, %s: %.1e%s%s", name, nt_dtype_name(dtype), worst, nt_error(n.t) ? ", " : "", nt_error(n.t) ? nt_error(n.t) : "");
+    tap_ok(worst <= tolerance, "golden %s, %s: %.1e%s%s", name, nt_dtype_name(dtype), worst, nt_error(n.t) ? ", " : "",
+           nt_error(n.t) ? nt_error(n.t) : "");
     nt_file_close(file);
     nt_tape_close(n.t);
 }
@@ -373,10 +425,9 @@ static void golden_cases(nt_dtype dtype) {
 // ---------------------------------------------------------------------------------------------------------------------
 // What is computed: operations and bytes
 // ---------------------------------------------------------------------------------------------------------------------
-static nt_report_info costs(nt_tensor *k) { return nt_report(k ? nt_compile(k, NULL) : NULL); }
-
 static nt_layer *wide_mlp(nt_tape *t, int outputs) {
-    return NT_SERIAL(t, nt_dense_layer(t, 64, NULL), nt_relu_layer(t), nt_dense_layer(t, 64, NULL), nt_relu_layer(t), nt_dense_layer(t, outputs, NULL));
+    return NT_SERIAL(t, nt_dense_layer(t, 64, NULL), nt_relu_layer(t), nt_dense_layer(t, 64, NULL), nt_relu_layer(t),
+                     nt_dense_layer(t, outputs, NULL));
 }
 
 static void what_it_costs(void) {
@@ -396,12 +447,15 @@ static void what_it_costs(void) {
         }
     double parameters = 16 * 64 + 64 + 64 * 64 + 64 + 64 * 4 + 4, pairs = 32 * 32;
     // J1 J2^T alone is 2 P flops a pair of outputs; products of inputs and cotangents need about 2 (16 + 64 + 64 + 64 + 64 + 4)
-    tap_ok(r[0][NT_NTK_JACOBIAN].flops >= 2 * parameters * pairs, "Jacobians: %.0f flops for %.0f parameters and %.0f pairs", r[0][NT_NTK_JACOBIAN].flops, parameters, pairs);
+    tap_ok(r[0][NT_NTK_JACOBIAN].flops >= 2 * parameters * pairs, "Jacobians: %.0f flops for %.0f parameters and %.0f pairs",
+           r[0][NT_NTK_JACOBIAN].flops, parameters, pairs);
     tap_ok(r[0][NT_NTK_STRUCTURED].flops < 0.2 * r[0][NT_NTK_JACOBIAN].flops, "structured: %.0f flops", r[0][NT_NTK_STRUCTURED].flops);
-    tap_ok(r[0][NT_NTK_VECTOR_PRODUCTS].peak < 0.5 * r[0][NT_NTK_JACOBIAN].peak, "vector products: %zu bytes, Jacobians %zu", r[0][NT_NTK_VECTOR_PRODUCTS].peak,
-           r[0][NT_NTK_JACOBIAN].peak);
-    tap_ok(r[1][NT_NTK_JACOBIAN].flops > 1.05 * r[0][NT_NTK_JACOBIAN].flops, "mixed samples cost more: %.0f flops", r[1][NT_NTK_JACOBIAN].flops);
-    tap_ok(r[0][NT_NTK_AUTO].time <= r[0][NT_NTK_STRUCTURED].time * (1 + 1e-9), "automatic: %.3g of %.3g, %.3g and %.3g seconds", r[0][0].time, r[0][1].time, r[0][2].time, r[0][3].time);
+    tap_ok(r[0][NT_NTK_VECTOR_PRODUCTS].peak < 0.5 * r[0][NT_NTK_JACOBIAN].peak, "vector products: %zu bytes, Jacobians %zu",
+           r[0][NT_NTK_VECTOR_PRODUCTS].peak, r[0][NT_NTK_JACOBIAN].peak);
+    tap_ok(r[1][NT_NTK_JACOBIAN].flops > 1.05 * r[0][NT_NTK_JACOBIAN].flops, "mixed samples cost more: %.0f flops",
+           r[1][NT_NTK_JACOBIAN].flops);
+    tap_ok(r[0][NT_NTK_AUTO].time <= r[0][NT_NTK_STRUCTURED].time * (1 + 1e-9), "automatic: %.3g of %.3g, %.3g and %.3g seconds",
+           r[0][0].time, r[0][1].time, r[0][2].time, r[0][3].time);
     d.samples = NT_SAMPLES_AUTO;
     for (int i = NT_NTK_AUTO; i <= NT_NTK_STRUCTURED; i++) {
         size_t budget = i == NT_NTK_VECTOR_PRODUCTS ? r[0][i].peak : i == NT_NTK_JACOBIAN ? r[0][i].peak / 2 : r[0][i].peak * 7 / 8;
@@ -411,7 +465,8 @@ static void what_it_costs(void) {
         memset(&c, 0, sizeof c);
         c.budget = budget;
         least = nt_report(nt_compile(k, &c));
-        tap_ok(least.peak > 0 && least.peak <= budget, "%s within %zu bytes: %zu, %.2f of the flops", implementation_name[i], budget, least.peak, least.flops / r[0][i].flops);
+        tap_ok(least.peak > 0 && least.peak <= budget, "%s within %zu bytes: %zu, %.2f of the flops", implementation_name[i], budget,
+               least.peak, least.flops / r[0][i].flops);
         nt_error_clear(t);
     }
     // memory does not grow with the number of traced outputs
@@ -423,8 +478,55 @@ static void what_it_costs(void) {
         d.trace = NT_AXES(NT_LAST), d.implementation = NT_NTK_STRUCTURED;
         peak[j] = costs(nt_empirical_ntk(nt_apply(more, x1, NULL), nt_apply(more, x2, NULL), nt_parameters(more), &d)).peak;
     }
-    tap_ok(peak[1] < peak[0] + 4 * 8 * 256 * 10, "traced over 16 outputs: %zu bytes, over 256: %zu (a few arrays of outputs more)", peak[0], peak[1]);
+    tap_ok(peak[1] < peak[0] + 4 * 8 * 256 * 10, "traced over 16 outputs: %zu bytes, over 256: %zu (a few arrays of outputs more)", peak[0],
+           peak[1]);
     nt_tape_close(t);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Kernels are recorded values: their derivatives, and kernels in loops
+// ---------------------------------------------------------------------------------------------------------------------
+static void transformed(void) {
+    for (int i = NT_NTK_JACOBIAN; i <= NT_NTK_STRUCTURED; i++) {
+        network n;
+        nt_empirical_desc d;
+        memset(&n, 0, sizeof n), memset(&d, 0, sizeof d);
+        n.t = nt_tape_open(NULL);
+        d.trace = NT_AXES(NT_LAST), d.implementation = (nt_ntk_implementation)i;
+        nt_tensor *x = random_variable(n.t, NT_SHAPE(3, 12), 4, 1), *f = mlp(&n, x);
+        nt_params p = { n.count, n.p };
+        nt_tensor *weight = random_variable(n.t, NT_SHAPE(3, 3), 8, 1);
+        nt_tensor *y = nt_sum(nt_mul(nt_empirical_ntk(f, NULL, p, &d), weight)), *g = nt_grad(y, n.p[2]);
+        double got[20], h = 1e-3, worst = 0, *w = (double *)nt_data(n.p[2]);
+        nt_program *run = nt_compile(y, NULL);
+        int ok = g && run && nt_eval(g, got) == NT_OK;
+        for (int k = 0; k < 20 && ok; k++) {
+            static const double step[] = { -2, -1, 1, 2 }, factor[] = { 1.0 / 12, -8.0 / 12, 8.0 / 12, -1.0 / 12 };
+            double old = w[k], slope = 0, value;
+            for (int s = 0; s < 4; s++) w[k] = old + h * step[s], nt_run(run), nt_read(run, 0, &value), slope += factor[s] * value / h;
+            w[k] = old, worst = fmax(worst, fabs(slope - got[k]) / (1 + fabs(slope)));
+        }
+        tap_ok(ok && worst < 1e-9, "%s: the gradient of a kernel by a parameter, %.1e", implementation_name[i], worst);
+        // in the body of a map: for each of three inputs
+        nt_tensor *xs = random_variable(n.t, NT_SHAPE(3, 2, 12), 5, 1), *each[3];
+        nt_map *m = nt_map_begin(n.t, 3, NULL);
+        n.at = 0;
+        nt_tensor *inside = nt_map_stack(m, nt_empirical_ntk(mlp(&n, nt_map_slice(m, xs)), f, p, &d));
+        nt_map_end(m);
+        m = nt_map_begin(n.t, 3, NULL);
+        n.at = 0;
+        nt_tensor *body = mlp(&n, nt_map_slice(m, xs));
+        nt_map_end(m);
+        nt_tensor *after = nt_map_stack(m, nt_empirical_ntk(body, f, p, &d)); // of a body that has ended
+        for (int k = 0; k < 3; k++)
+            n.at = 0, each[k] = nt_empirical_ntk(mlp(&n, nt_reshape(nt_slice_axis(xs, 0, k, k + 1), NT_SHAPE(2, 12))), f, p, &d);
+        nt_tensor *apart = nt_stack(NT_LIST(each[0], each[1], each[2]), 0);
+        double want[18];
+        ok = apart && nt_eval(apart, want) == NT_OK;
+        tap_ok(ok && distance(inside, want, 18) < 1e-12 && distance(after, want, 18) < 1e-12, "%s: kernels in a map%s%s",
+               implementation_name[i], nt_error(n.t) ? ": " : "", nt_error(n.t) ? nt_error(n.t) : "");
+        nt_tape_close(n.t);
+    }
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -441,7 +543,13 @@ static nt_layer *image_layer(nt_tape *t, int pixel_outputs, nt_parameterization 
     return pixel_outputs ? body : NT_SERIAL(t, body, nt_tanh_layer(t), nt_flatten_layer(t), nt_dense_layer(t, 3, &d));
 }
 
-typedef struct sunk { int blocks, calls, stop_at; int64_t pairs; double worst; const float *want; int64_t columns, elements; } sunk;
+typedef struct sunk {
+    int blocks, calls, stop_at;
+    int64_t pairs;
+    double worst;
+    const float *want;
+    int64_t columns, elements;
+} sunk;
 
 static int sink(void *user, const nt_empirical_block *b) {
     sunk *s = (sunk *)user;
@@ -449,7 +557,8 @@ static int sink(void *user, const nt_empirical_block *b) {
     for (int64_t r = 0; r < b->rows; r++)
         for (int64_t c = 0; c < b->columns; c++)
             for (int64_t e = 0; e < b->elements; e++) {
-                float got = ((const float *)b->ntk)[(r * b->pitch + c) * b->elements + e], want = s->want[((b->row + r) * s->columns + b->column + c) * s->elements + e];
+                float got = ((const float *)b->ntk)[(r * b->pitch + c) * b->elements + e],
+                      want = s->want[((b->row + r) * s->columns + b->column + c) * s->elements + e];
                 double d = fabs((double)(got - want));
                 if (!(d <= s->worst)) s->worst = d;
                 s->pairs += !e;
@@ -462,8 +571,10 @@ static int stop(void *user) { // asked for the stop_at-th time
 }
 static void show(void *user, double done) {
     double *last = (double *)user;
-    if (done < *last || done > 1) *last = 9;
-    else *last = done;
+    if (done < *last || done > 1)
+        *last = 9;
+    else
+        *last = done;
 }
 
 static double worst_of(const float *a, const float *b, int64_t n) {
@@ -491,16 +602,21 @@ static void of_arrays(int pixel_outputs) {
     memset(&e, 0, sizeof e), memset(&d, 0, sizeof d);
     if (pixel_outputs) e.trace = NT_AXES(1);
     int64_t elements = pixel_outputs ? 9 * 4 : 9, all = N1 * N2 * elements, self = N2 * N2 * elements;
-    float *want[2], *got[2], *other = (float *)malloc((size_t)self * sizeof *other), *square = (float *)malloc((size_t)self * sizeof *square);
-    for (int k = 0; k < 2; k++) want[k] = (float *)malloc((size_t)all * sizeof **want), got[k] = (float *)malloc((size_t)all * sizeof **got);
+    float *want[2], *got[2], *other = (float *)malloc((size_t)self * sizeof *other),
+                             *square = (float *)malloc((size_t)self * sizeof *square);
+    for (int k = 0; k < 2; k++)
+        want[k] = (float *)malloc((size_t)all * sizeof **want), got[k] = (float *)malloc((size_t)all * sizeof **got);
     nt_eval(nt_empirical_nngp(f1, f2, &e), want[0]), nt_eval(nt_empirical_ntk(f1, f2, nt_parameters(net), &e), want[1]);
     d.trace = e.trace, d.dtype = NT_F32, d.shape = NT_SHAPE(2, 3, 2), d.nngp = got[0], d.ntk = got[1];
     nt_memory_use before = nt_memory(t), after;
     nt_status s = nt_empirical_kernel(net, x1, N1, x2, N2, &d);
     after = nt_memory(t);
-    tap_ok(s == NT_OK && worst_of(got[0], want[0], all) < 1e-6 && worst_of(got[1], want[1], all) < 3e-6, "%s: kernels of arrays, %.1e and %.1e%s%s", what,
-           worst_of(got[0], want[0], all), worst_of(got[1], want[1], all), nt_error(t) ? ", " : "", nt_error(t) ? nt_error(t) : "");
-    tap_ok(before.nodes == after.nodes && before.programs == after.programs && before.inputs == after.inputs && before.scratch == after.scratch, "the memory is given back");
+    tap_ok(s == NT_OK && worst_of(got[0], want[0], all) < 1e-6 && worst_of(got[1], want[1], all) < 3e-6,
+           "%s: kernels of arrays, %.1e and %.1e%s%s", what, worst_of(got[0], want[0], all), worst_of(got[1], want[1], all),
+           nt_error(t) ? ", " : "", nt_error(t) ? nt_error(t) : "");
+    tap_ok(before.nodes == after.nodes && before.programs == after.programs && before.inputs == after.inputs &&
+               before.scratch == after.scratch,
+           "the memory is given back");
     for (int i = NT_NTK_JACOBIAN; i <= NT_NTK_STRUCTURED; i++) { // bits: any budget, any part, the whole and its transposed half
         int same = 1, runs = 0;
         d.implementation = (nt_ntk_implementation)i, d.what = NT_NTK, d.nngp = NULL, d.budget = 0, d.ntk = got[0];
@@ -511,29 +627,36 @@ static void of_arrays(int pixel_outputs) {
             d.ntk = got[1], d.budget = budget;
             memset(got[1], 0, (size_t)all * sizeof(float));
             s = nt_empirical_kernel(net, x1, N1, x2, N2, &d);
-            if (s == NT_ERROR_BUDGET) { nt_error_clear(t); break; }
+            if (s == NT_ERROR_BUDGET) {
+                nt_error_clear(t);
+                break;
+            }
             runs++, same = same && s == NT_OK && !memcmp(got[0], got[1], (size_t)all * sizeof(float));
         }
         tap_ok(same && runs > 3, "%s, %s: the same bits for %d budgets", what, implementation_name[i], runs);
         d.budget = 0, d.row = 1, d.rows = 3, d.column = 2, d.columns = 33;
         s = nt_empirical_kernel(net, x1, N1, x2, N2, &d);
         for (int r = 0; r < 3; r++)
-            same = same && !memcmp(got[1] + r * 33 * elements, got[0] + ((r + 1) * N2 + 2) * elements, (size_t)(33 * elements) * sizeof(float));
+            same = same &&
+                   !memcmp(got[1] + r * 33 * elements, got[0] + ((r + 1) * N2 + 2) * elements, (size_t)(33 * elements) * sizeof(float));
         tap_ok(same && s == NT_OK, "%s, %s: a part has the bits of the whole", what, implementation_name[i]);
         d.row = d.rows = d.column = d.columns = 0, d.ntk = square;
         s = nt_empirical_kernel(net, x2, N2, NULL, 0, &d);
         nt_marker mark = nt_mark(t);
         nt_eval(nt_empirical_ntk(f2, NULL, nt_parameters(net), &e), other);
         nt_rewind(t, mark);
-        tap_ok(s == NT_OK && worst_of(square, other, self) < 3e-6, "%s, %s: against itself, %.1e", what, implementation_name[i], worst_of(square, other, self));
+        tap_ok(s == NT_OK && worst_of(square, other, self) < 3e-6, "%s, %s: against itself, %.1e", what, implementation_name[i],
+               worst_of(square, other, self));
         same = 1;
         for (int part = 0; part < 3; part++) { // above, below and across the diagonal
             static const int at[3][4] = { { 0, 9, 20, 17 }, { 20, 17, 0, 9 }, { 3, 30, 1, 20 } };
-            d.row = at[part][0], d.rows = at[part][1], d.column = at[part][2], d.columns = at[part][3], d.ntk = other, d.budget = part == 2 ? 200000 : 0;
+            d.row = at[part][0], d.rows = at[part][1], d.column = at[part][2], d.columns = at[part][3], d.ntk = other,
+            d.budget = part == 2 ? 200000 : 0;
             s = nt_empirical_kernel(net, x2, N2, NULL, 0, &d);
             for (int64_t r = 0; r < d.rows; r++)
-                same = same && s == NT_OK && !memcmp(other + r * d.columns * elements, square + ((d.row + r) * N2 + d.column) * elements,
-                                       (size_t)(d.columns * elements) * sizeof(float));
+                same = same && s == NT_OK &&
+                       !memcmp(other + r * d.columns * elements, square + ((d.row + r) * N2 + d.column) * elements,
+                               (size_t)(d.columns * elements) * sizeof(float));
         }
         tap_ok(same, "%s, %s: parts of the symmetric kernel have its bits", what, implementation_name[i]);
         d.budget = 0, d.row = d.rows = d.column = d.columns = 0;
@@ -544,7 +667,8 @@ static void of_arrays(int pixel_outputs) {
     k.want = want[1], k.columns = N2, k.elements = elements;
     d.ntk = NULL, d.sink.take = sink, d.sink.user = &k, d.progress.update = show, d.progress.user = &last;
     s = nt_empirical_kernel(net, x1, N1, x2, N2, &d);
-    tap_ok(s == NT_OK && k.pairs == N1 * N2 && k.blocks > 1 && k.worst < 1e-4, "%s: a sink sees %lld pairs in %d blocks", what, (long long)k.pairs, k.blocks);
+    tap_ok(s == NT_OK && k.pairs == N1 * N2 && k.blocks > 1 && k.worst < 1e-4, "%s: a sink sees %lld pairs in %d blocks", what,
+           (long long)k.pairs, k.blocks);
     tap_ok(last == 1, "progress ends with 1");
     k.stop_at = 2, k.blocks = 0, d.cancel.asked = stop, d.cancel.user = &k;
     tap_ok(nt_empirical_kernel(net, x1, N1, x2, N2, &d) == NT_CANCELLED && k.blocks == 1, "cancelled after one block");
@@ -578,11 +702,13 @@ static nt_layer *one_hidden(nt_tape *t, int relu) {
     memset(&first, 0, sizeof first), memset(&last, 0, sizeof last);
     first.parameterization = last.parameterization = NT_PARAM_NTK, first.W_std = 1.4, first.b_std = 0.3;
     last.W_std = 1, last.bias = NT_BIAS_OFF, first.dtype = last.dtype = NT_F64;
-    return NT_SERIAL(t, nt_dense_layer(t, WIDTH, &first), relu ? nt_relu_layer(t) : nt_activation_layer(t, nt_erf), nt_dense_layer(t, 4, &last));
+    return NT_SERIAL(t, nt_dense_layer(t, WIDTH, &first), relu ? nt_relu_layer(t) : nt_activation_layer(t, nt_erf),
+                     nt_dense_layer(t, 4, &last));
 }
 
 static void monte_carlo(int relu, int tangents) {
-    double x1[NX * DIM], x2[NY * DIM], mean[2][NX * NY], squares[2][NX * NY], error[2][NX * NY], again[4][NX * NY], worst = 0, largest[2] = { 0, 0 }, relative = 0;
+    double x1[NX * DIM], x2[NY * DIM], mean[2][NX * NY], squares[2][NX * NY], error[2][NX * NY], again[4][NX * NY],
+        worst = 0, largest[2] = { 0, 0 }, relative = 0;
     uint64_t seed = 9;
     int64_t count = 0;
     nt_tape *t = nt_tape_open(NULL);
@@ -611,7 +737,8 @@ static void monte_carlo(int relu, int tangents) {
             }
         }
     for (int k = 0; k < NX * NY; k++) relative = fmax(relative, fmax(error[0][k] / largest[0], error[1][k] / largest[1]));
-    tap_ok(s == NT_OK && count == SAMPLES && worst < 1 && relative < 0.1, "%s, %d tangents: %d networks against the closed form, %.2f of 5 standard errors (the largest is %.3f of the kernel)",
+    tap_ok(s == NT_OK && count == SAMPLES && worst < 1 && relative < 0.1,
+           "%s, %d tangents: %d networks against the closed form, %.2f of 5 standard errors (the largest is %.3f of the kernel)",
            relu ? "relu" : "erf", tangents, SAMPLES, worst, relative);
     // on from 17, stopped in between, then to the end
     double *into[4];
@@ -626,7 +753,8 @@ static void monte_carlo(int relu, int tangents) {
     d.cancel.asked = NULL;
     s = nt_kernel_monte_carlo(net, nt_key(3), SAMPLES, x1, NX, x2, NY, &d);
     int same = s == NT_OK && count == SAMPLES;
-    for (int w = 0; w < 2; w++) same = same && !memcmp(again[w], mean[w], sizeof mean[w]) && !memcmp(again[2 + w], squares[w], sizeof squares[w]);
+    for (int w = 0; w < 2; w++)
+        same = same && !memcmp(again[w], mean[w], sizeof mean[w]) && !memcmp(again[2 + w], squares[w], sizeof squares[w]);
     tap_ok(same, "in three parts: the same bits");
     // against itself, with parameters of its own that stay
     nt_init(net, nt_key(77), nt_input(t, NT_F64, NT_SHAPE(1, DIM)));
@@ -637,7 +765,9 @@ static void monte_carlo(int relu, int tangents) {
     s = nt_kernel_monte_carlo(net, nt_key(3), SAMPLES, x1, NX, NULL, 0, &d);
     memcpy(kept, nt_data(nt_parameters(net).items[0]), sizeof kept);
     tap_ok(s == NT_OK && !memcmp(own, kept, sizeof own), "the network has its parameters again");
-    tap_ok(s == NT_OK && fabs(itself[NX] - itself[1]) == 0 && fabs(itself[0] - mean[1][0]) <= 1e-12 * fabs(itself[0]) && fabs(itself[NX] - mean[1][NY]) <= 1e-12, "against itself: symmetric, the same numbers");
+    tap_ok(s == NT_OK && fabs(itself[NX] - itself[1]) == 0 && fabs(itself[0] - mean[1][0]) <= 1e-12 * fabs(itself[0]) &&
+               fabs(itself[NX] - mean[1][NY]) <= 1e-12,
+           "against itself: symmetric, the same numbers");
     nt_tape_close(t);
 }
 
@@ -674,7 +804,8 @@ static void errors(void) {
     memset(&n, 0, sizeof n), memset(&other, 0, sizeof other);
     n.t = nt_tape_open(NULL), other.t = nt_tape_open(NULL);
     nt_tape *t = n.t;
-    nt_tensor *f = mlp(&n, random_variable(t, NT_SHAPE(2, 12), 1, 1)), *g = nt_reshape(f, NT_SHAPE(2, 3, 1)), *h = nt_slice_axis(f, 1, 0, 2);
+    nt_tensor *f = mlp(&n, random_variable(t, NT_SHAPE(2, 12), 1, 1)), *g = nt_reshape(f, NT_SHAPE(2, 3, 1)),
+              *h = nt_slice_axis(f, 1, 0, 2);
     nt_tensor *foreign = mlp(&other, random_variable(other.t, NT_SHAPE(2, 12), 1, 1)), *huge = nt_broadcast(f, NT_SHAPE(1, 1, 1, 2, 3));
     nt_params p = { n.count, n.p }, q = { other.count, other.p };
     nt_empirical_desc d;
@@ -696,7 +827,8 @@ static void errors(void) {
     refused(t, !nt_empirical_ntk(f, NULL, p, &d), NT_ERROR_ARGUMENT, "nt_ntk_implementation");
     d.implementation = NT_NTK_AUTO;
     refused(t, !nt_ntk_vp(f, NULL, p, h), NT_ERROR_SHAPE, "cotangent 0");
-    tap_ok(!nt_empirical_ntk(NULL, f, p, &d) && !nt_empirical_nngp(NULL, NULL, NULL) && !nt_ntk_vp(f, f, p, NULL) && !nt_error(t), "NULL gives NULL");
+    tap_ok(!nt_empirical_ntk(NULL, f, p, &d) && !nt_empirical_nngp(NULL, NULL, NULL) && !nt_ntk_vp(f, f, p, NULL) && !nt_error(t),
+           "NULL gives NULL");
     // what mixes samples is named
     network b;
     memset(&b, 0, sizeof b);
@@ -715,7 +847,8 @@ static void errors(void) {
         double x[36], y[36];
         memset(&d, 0, sizeof d);
         d.implementation = (nt_ntk_implementation)i;
-        same = same && nt_eval(nt_empirical_ntk(f, NULL, p, &d), x) == NT_OK && nt_eval(nt_empirical_ntk(f, NULL, more, &d), y) == NT_OK && !memcmp(x, y, sizeof x);
+        same = same && nt_eval(nt_empirical_ntk(f, NULL, p, &d), x) == NT_OK && nt_eval(nt_empirical_ntk(f, NULL, more, &d), y) == NT_OK &&
+               !memcmp(x, y, sizeof x);
         same = same && nt_eval(nt_empirical_ntk(f, NULL, only, &d), x) == NT_OK;
         for (int k = 0; k < 36; k++) same = same && x[k] == 0;
         same = same && nt_eval(nt_empirical_ntk(none, NULL, only, &d), x) == NT_OK;
@@ -755,12 +888,18 @@ static void errors_of_arrays(void) {
     refused(t, nt_empirical_kernel(net, x, 4, NULL, 0, &d) == NT_ERROR_ARGUMENT, NT_ERROR_ARGUMENT, ".what");
     d.what = NT_NTK, d.budget = 100;
     refused(t, nt_empirical_kernel(net, x, 4, NULL, 0, &d) == NT_ERROR_BUDGET, NT_ERROR_BUDGET, "has 100");
+    nt_tensor *computed = nt_neg(nt_input(t, NT_F32, NT_SHAPE(1)));
+    nt_write(computed, x);
+    tap_ok(nt_empirical_kernel(net, x, 4, NULL, 0, &d) == NT_ERROR_BUDGET && strstr(nt_error(t), "nt_write"),
+           "an older message stays, the status is the call's");
+    nt_error_clear(t);
     d.budget = 0;
     nt_function gone = { rows_gone, NULL };
     nt_layer *summed = nt_function_layer(t, gone);
     nt_init(summed, nt_key(1), nt_input(t, NT_F32, NT_SHAPE(1, 8)));
     refused(t, nt_empirical_kernel(summed, x, 4, NULL, 0, &d) == NT_ERROR_SHAPE, NT_ERROR_SHAPE, "axis 0 of both counts samples");
-    tap_ok(nt_empirical_kernel(NULL, x, 4, NULL, 0, &d) == NT_ERROR_ARGUMENT && nt_empirical_kernel(net, x, 0, NULL, 0, &d) == NT_OK, "no network, no samples");
+    tap_ok(nt_empirical_kernel(NULL, x, 4, NULL, 0, &d) == NT_ERROR_ARGUMENT && nt_empirical_kernel(net, x, 0, NULL, 0, &d) == NT_OK,
+           "no network, no samples");
     m.tangents = -1;
     refused(t, nt_kernel_monte_carlo(net, nt_key(1), 2, x, 4, NULL, 0, &m) == NT_ERROR_ARGUMENT, NT_ERROR_ARGUMENT, "-1 tangents");
     tap_ok(nt_kernel_monte_carlo(net, nt_key(1), 0, x, 4, NULL, 0, NULL) == NT_ERROR_ARGUMENT, "no descriptor");
@@ -784,7 +923,8 @@ static void mixing_arrays(void) {
     int ok = nt_empirical_kernel(net, x, 5, NULL, 0, &d) == NT_OK;
     for (int i = 0; i < 5; i++)
         for (int j = 0; j < 5; j++) {
-            nt_tensor *a = nt_apply(net, nt_constant(t, NT_F32, NT_SHAPE(1, 8), x + 8 * i), NULL), *b = nt_apply(net, nt_constant(t, NT_F32, NT_SHAPE(1, 8), x + 8 * j), NULL);
+            nt_tensor *a = nt_apply(net, nt_constant(t, NT_F32, NT_SHAPE(1, 8), x + 8 * i), NULL),
+                      *b = nt_apply(net, nt_constant(t, NT_F32, NT_SHAPE(1, 8), x + 8 * j), NULL);
             ok = ok && nt_eval(nt_empirical_ntk(a, b, nt_parameters(net), NULL), one + 5 * i + j) == NT_OK;
         }
     tap_ok(ok && worst_of(got, one, 25) < 1e-6, "a network that mixes samples: each goes through alone, %.1e", worst_of(got, one, 25));
@@ -802,15 +942,19 @@ static double all_of_it(nt_tape *t) {
     for (int j = 0; j < 32; j++) x[j] = (float)number(&seed);
     memset(&e, 0, sizeof e), memset(&d, 0, sizeof d), memset(&m, 0, sizeof m);
     nt_layer *net = NT_SERIAL(t, nt_dense_layer(t, 9, NULL), nt_tanh_layer(t), nt_dense_layer(t, 3, NULL));
-    e.trace = d.trace = NT_AXES(1), e.budget = 1 << 14, d.dtype = m.dtype = NT_F32, d.shape = m.shape = NT_SHAPE(8), d.what = NT_NTK, d.ntk = k, m.ntk = mean;
+    e.trace = d.trace = NT_AXES(1), e.budget = 1 << 14, d.dtype = m.dtype = NT_F32, d.shape = m.shape = NT_SHAPE(8), d.what = NT_NTK,
+    d.ntk = k, m.ntk = mean;
     nt_tensor *in = nt_constant(t, NT_F32, NT_SHAPE(4, 8), x);
     if (!in || nt_init(net, nt_key(1), in) != NT_OK) return 0;
     if (nt_eval(nt_empirical_ntk(nt_apply(net, in, NULL), NULL, nt_parameters(net), &e), h) != NT_OK) return 0;
-    if (nt_empirical_kernel(net, x, 4, NULL, 0, &d) != NT_OK || nt_kernel_monte_carlo(net, nt_key(1), 3, x, 4, NULL, 0, &m) != NT_OK) return 0;
+    if (nt_empirical_kernel(net, x, 4, NULL, 0, &d) != NT_OK || nt_kernel_monte_carlo(net, nt_key(1), 3, x, 4, NULL, 0, &m) != NT_OK)
+        return 0;
     return 1 + (double)h[1] + (double)k[2] + mean[3];
 }
 
-typedef struct heap { long calls, fail_at, live; } heap;
+typedef struct heap {
+    long calls, fail_at, live;
+} heap;
 static void *heap_allocate(void *user, size_t bytes, size_t alignment) {
     heap *h = (heap *)user;
     void *p = NULL;
@@ -862,7 +1006,7 @@ int main(void) {
     of_arrays(0), of_arrays(1);
     for (int relu = 0; relu < 2; relu++) monte_carlo(relu, 0), monte_carlo(relu, 5);
     constant_memory();
-    what_it_costs();
+    what_it_costs(), transformed();
     golden_cases(NT_F64), golden_cases(NT_F32);
     for (int k = 0; k < NETWORKS; k++) network_forms(k);
     return tap_end();
