@@ -421,8 +421,8 @@ typedef enum nt_padding {
     NT_SAME,            // output ceil(n / stride); the odd element goes at the end
     NT_VALID,
     NT_EXPLICIT,        // .pad[axis][0] before and .pad[axis][1] after; may be negative in convolutions
-    NT_CIRCULAR,        // the image goes on around its ends: wrapped by what SAME pads with stride 1 (a convolution) or the stride (pooling)
-    NT_CIRCULAR_SAME    // wrapped by what SAME pads, with the stride (neural-tangents' CIRCULAR)
+    NT_CIRCULAR,     // the image goes on around its ends: wrapped by what SAME pads with stride 1 (a convolution) or the stride (pooling)
+    NT_CIRCULAR_SAME // wrapped by what SAME pads, with the stride (neural-tangents' CIRCULAR)
 } nt_padding;
 
 // Zero fields: stride (convolution 1, pooling the window), dilation 1, groups 1. Entries are one for each spatial axis.
@@ -954,14 +954,14 @@ NT_API nt_layer *nt_erf_layer(nt_tape *t, double a, double b, double c); // a er
 NT_API nt_layer *nt_sigmoid_like_layer(nt_tape *t);                      // an erf that is close to the sigmoid on [-5, 5]
 NT_API nt_layer *nt_sin_layer(nt_tape *t, double a, double b, double c); // a sin(b x + c)
 NT_API nt_layer *nt_cos_layer(nt_tape *t, double a, double b, double c);
-NT_API nt_layer *nt_rbf_layer(nt_tape *t, double gamma);                 // sqrt(2) sin(sqrt(2 gamma) x + pi / 4): its kernel is exp(-gamma E(u - v)^2)
+NT_API nt_layer *nt_rbf_layer(nt_tape *t, double gamma); // sqrt(2) sin(sqrt(2 gamma) x + pi / 4): its kernel is exp(-gamma E(u - v)^2)
 NT_API nt_layer *nt_exp_layer(nt_tape *t, double a, double b);           // a exp(b x)
 NT_API nt_layer *nt_gaussian_layer(nt_tape *t, double a, double b);      // a exp(b x^2)
 NT_API nt_layer *nt_gabor_layer(nt_tape *t);                             // exp(-x^2) sin(x)
 NT_API nt_layer *nt_monomial_layer(nt_tape *t, int degree);              // x^degree, degree >= 0
 NT_API nt_layer *nt_rectified_monomial_layer(nt_tape *t, int degree);    // the same where x >= 0, else 0
 NT_API nt_layer *nt_polynomial_layer(nt_tape *t, int count, const double *coefficients); // sum of coefficients[k] x^k; they are copied
-NT_API nt_layer *nt_hermite_layer(nt_tape *t, int degree);               // He_degree(x) / sqrt(degree!); its kernel assumes inputs of variance 1
+NT_API nt_layer *nt_hermite_layer(nt_tape *t, int degree); // He_degree(x) / sqrt(degree!); its kernel assumes inputs of variance 1
 // A kernel without a finite network (nt_apply says so): sqrt(q1 q2) exp(gamma (rho + shift)); clip: rho is kept in [-1, 1].
 NT_API nt_layer *nt_exp_normalized_layer(nt_tape *t, double gamma, double shift, int clip);
 // Any function of one number: `function` records it for the finite network (NULL: there is none), f computes it for the infinite one, which
@@ -1000,7 +1000,8 @@ typedef enum nt_range_kind {
 } nt_range_kind;
 #define NT_OPEN INT64_MIN
 typedef struct nt_range { nt_range_kind kind; int64_t start, stop, step; } nt_range;
-NT_API nt_layer *nt_index_layer(nt_tape *t, int count, const nt_range *ranges); // of the first `count` axes, the batch first; copied. The channels stay whole
+// Ranges of the first `count` axes, the batch first; they are copied. The channels stay whole.
+NT_API nt_layer *nt_index_layer(nt_tape *t, int count, const nt_range *ranges);
 // Sums over the edges of a graph, one for each example, whose nodes are the positions of x (row-major): y[j] = sum over i of A[i][j] x[i].
 // The edges come with nt_apply_desc.pattern: A, a floating tensor (N, V, V), or, with .sparse, pairs i, j, i32 (N, E, 2), of weight 1, a
 // negative number in one of them: no edge; repeated ones add up.
@@ -22546,7 +22547,8 @@ static nt_tensor *nti_linear_map_apply(const nt_layer *l, nt_tensor *x, nt_tenso
     (void)p, (void)a;
     sizes[0] = l->rows, sizes[1] = l->columns;
     if (axis < 1 || axis >= x->rank - 1 || x->shape[axis] != l->columns) {
-        nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_linear_map_layer: a matrix with %lld columns does not map axis %d of %v, a spatial one of that size",
+        nti_sticky(l->tape, NT_ERROR_SHAPE,
+                   "nt_linear_map_layer: a matrix with %lld columns does not map axis %d of %v, a spatial one of that size",
                    (long long)l->columns, l->axis, x);
         return NULL;
     }
@@ -22561,8 +22563,8 @@ static nt_tensor *nti_image_resize_apply(const nt_layer *l, nt_tensor *x, nt_ten
     nt_shape shape = nt_shape_of(x);
     (void)p, (void)a;
     if (x->rank != l->window.rank + 2) {
-        nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_image_resize_layer to %S takes (N, spatial axes, C) of rank %d, not %v", &l->window, l->window.rank + 2,
-                   x);
+        nti_sticky(l->tape, NT_ERROR_SHAPE, "nt_image_resize_layer to %S takes (N, spatial axes, C) of rank %d, not %v", &l->window,
+                   l->window.rank + 2, x);
         return NULL;
     }
     for (int k = 0; k < l->window.rank; k++) shape.size[1 + k] = l->window.size[k];
@@ -22603,7 +22605,8 @@ static nt_tensor *nti_index_apply(const nt_layer *l, nt_tensor *x, nt_tensor *co
         int64_t first[NT_MAX_RANK], limit[NT_MAX_RANK], by[NT_MAX_RANK];
         if (r->kind == NT_RANGE_ALL) continue;
         if (r->kind == NT_RANGE_AT && (start < 0 || start >= n || !k)) {
-            nti_sticky(l->tape, NT_ERROR_ARGUMENT, "nt_index_layer: %v has no element %lld in axis %d (or it is the batch)", x, (long long)r->start, k);
+            nti_sticky(l->tape, NT_ERROR_ARGUMENT, "nt_index_layer: %v has no element %lld in axis %d (or it is the batch)", x,
+                       (long long)r->start, k);
             return NULL;
         }
         for (int j = 0; j < x->rank; j++) first[j] = 0, limit[j] = x->shape[j], by[j] = 1;
@@ -22713,7 +22716,8 @@ static nt_tensor *nti_position_embeddings(const nt_layer *l, nt_tensor *x, nt_te
     if (!nti_shape_argument(l->tape, "nt_global_self_attention_layer", NT_F64, &shape)) return NULL;
     nt_tensor *r = nti_constant_room(l->tape, NT_F64, &shape, &data);
     for (int64_t i = 0; r && i < v; i++)
-        for (int64_t j = 0; j < v; j++) ((double *)data)[i * v + j] = nti_position_covariance(&l->attention, x->rank - 2, x->shape + 1, i, j);
+        for (int64_t j = 0; j < v; j++)
+            ((double *)data)[i * v + j] = nti_position_covariance(&l->attention, x->rank - 2, x->shape + 1, i, j);
     return r ? nt_matmul(nt_cast(nt_sym_sqrt(r), y->dtype), y) : NULL;
 }
 
@@ -23019,13 +23023,16 @@ static int nti_set_numbers(nt_layer *l, const char *name, nt_parameterization pa
     for (int k = 0; k < 2; k++) l->s[k] = s[k] == 0 ? 1 : s[k];
     if ((unsigned)parameterization > NT_PARAM_NTK) wrong = ".parameterization is NT_PARAM_STANDARD or NT_PARAM_NTK";
     else if (!(l->s[0] > 0 && l->s[1] > 0 && l->features * l->s[1] < INT_MAX)) wrong = ".s are positive factors of widths";
-    else if (!(nti_std_or(W_std, 1) >= 0 && nti_std_or(b_std, 0) >= 0 && W_std < HUGE_VAL && b_std < HUGE_VAL)) wrong = ".W_std and .b_std are not negative";
-    else if (given && (ntk || W_std != 0 || b_std != 0)) wrong = "initializers are given, or numbers (.W_std, .b_std, NT_PARAM_NTK), not both";
+    else if (!(nti_std_or(W_std, 1) >= 0 && nti_std_or(b_std, 0) >= 0 && W_std < HUGE_VAL && b_std < HUGE_VAL))
+        wrong = ".W_std and .b_std are not negative";
+    else if (given && (ntk || W_std != 0 || b_std != 0 || l->s[0] != 1))
+        wrong = "initializers are given, or numbers (.W_std, .b_std, .s, NT_PARAM_NTK), not both";
     if (wrong) { nti_sticky(l->tape, NT_ERROR_ARGUMENT, "%s: %s", name, wrong); return 0; }
     l->features = ntk ? l->features : (int)(l->features * l->s[1]);
     l->W_std = nti_std_or(W_std, 1), l->b_std = nti_std_or(b_std, 0);
     if (ntk) l->init[0] = l->init[1] = nti_init_std(1, 0);
-    else if (W_std != 0 || b_std != 0 || l->s[0] != 1) l->init[0] = nti_init_std(l->W_std * sqrt(l->s[0]), 1), l->init[1] = nti_init_std(l->b_std, 0);
+    else if (W_std != 0 || b_std != 0 || l->s[0] != 1)
+        l->init[0] = nti_init_std(l->W_std * sqrt(l->s[0]), 1), l->init[1] = nti_init_std(l->b_std, 0);
     else {
         l->init[0] = nti_init_default(*kernel, NT_LECUN_NORMAL), l->init[1] = nti_init_default(*bias, NT_INIT_ZEROS);
         l->W_std = nti_std_of(&l->init[0], 0), l->b_std = nti_std_of(&l->init[1], 1);
@@ -23409,7 +23416,8 @@ NT_API nt_layer *nt_image_resize_layer(nt_tape *t, nt_shape shape, const nt_resi
 
 NT_API nt_layer *nt_index_layer(nt_tape *t, int count, const nt_range *ranges) {
     int wrong = count < 0 || count >= NT_MAX_RANK || (count && !ranges);
-    for (int k = 0; k < count && !wrong; k++) wrong = (unsigned)ranges[k].kind > NT_RANGE_AT || (ranges[k].kind == NT_RANGE_AT && ranges[k].start == NT_OPEN);
+    for (int k = 0; k < count && !wrong; k++)
+        wrong = (unsigned)ranges[k].kind > NT_RANGE_AT || (ranges[k].kind == NT_RANGE_AT && ranges[k].start == NT_OPEN);
     if (t && wrong) return nti_layer_wrong(t, "nt_index_layer: up to 7 ranges of a known kind");
     nt_layer *l = nti_leaf_layer(t, "nt_index_layer", NTI_INDEX);
     if (!l) return NULL;
@@ -23449,7 +23457,8 @@ NT_API nt_layer *nt_global_self_attention_layer(nt_tape *t, const nt_global_atte
     if (!l) return NULL;
     l->attention = d, l->features = d.features, l->dtype = d.dtype, l->b_std = d.b_std, l->parameterization = NT_PARAM_NTK;
     for (int k = 0; k < l->slots; k++) l->use[k] = 1, l->init[k] = nti_init_std(1, 0);
-    l->use[NTI_GA_QUERY] = d.sqrt_scaling != 0, l->use[NTI_GA_BIAS] = d.bias == NT_BIAS_ON, l->use[NTI_GA_POSITION] = d.position != NT_POSITION_NONE;
+    l->use[NTI_GA_QUERY] = d.sqrt_scaling != 0, l->use[NTI_GA_BIAS] = d.bias == NT_BIAS_ON,
+    l->use[NTI_GA_POSITION] = d.position != NT_POSITION_NONE;
     return l;
 }
 
@@ -25408,7 +25417,8 @@ static int nti_cov_most_planes(nti_cov_work *c, nti_cov_stage *g, int *most) {
             for (int j = 0; j < g->nodes; j++) most[j] = c->wanted[j].count > most[j] ? c->wanted[j].count : most[j];
         }
     }
-    for (int j = 0; j < g->nodes && c->lacking; j++) g->node[j].planes = most[j] < g->node[j].planes ? g->node[j].planes : 2 * g->node[j].planes;
+    for (int j = 0; j < g->nodes && c->lacking; j++)
+        g->node[j].planes = most[j] < g->node[j].planes ? g->node[j].planes : 2 * g->node[j].planes;
     return !c->lacking;
 }
 

@@ -712,6 +712,8 @@ static void mistakes(void) {
     TAP_CHECK(nt_dense_layer(t, 3, &d) == NULL && says(".s are"));
     CLEAR(d), d.W_std = 1, d.kernel_init.kind = NT_HE_NORMAL;
     TAP_CHECK(nt_dense_layer(t, 3, &d) == NULL && says("not both"));
+    CLEAR(d), d.s[0] = 2, d.kernel_init.kind = NT_HE_NORMAL;
+    TAP_CHECK(nt_dense_layer(t, 3, &d) == NULL && says("not both"));
     CLEAR(d), d.parameterization = (nt_parameterization)7;
     TAP_CHECK(nt_dense_layer(t, 3, &d) == NULL && says(".parameterization"));
     c.conv.groups = 2;
