@@ -1277,7 +1277,7 @@ typedef struct nt_factor_info {
     nt_solver solver;       // the one that was taken
     double ridge;           // what was added to the diagonal
     double smallest, largest; // eigenvalues with the ridge; of NT_CHOLESKY pivots; of NT_CONJUGATE_GRADIENTS diagonal elements
-    double log_det;         // NaN with conjugate gradients
+    double log_det;         // -infinity if an eigenvalue is 0; NaN with conjugate gradients
     int64_t clamped;        // eigenvalues that were negative and count as 0
     double most_negative;   // the most negative of them, or 0
     int64_t iterations;     // conjugate gradients: of the last solve
@@ -27509,6 +27509,7 @@ static double nti_ridge_that_does(nti_work *w, const nti_kernel_source *s, doubl
     }
     nti_work_release(w, low);
     if (tries.status == NT_ERROR_MEMORY && before == NT_OK) w->tape->status = NT_OK; // that there was no room to try is not the error
+    if (tries.status == NT_CANCELLED) w->status = NT_CANCELLED;
     return tries.status == NT_OK && power > 1e-7 ? 1 / power : 0;
 }
 
@@ -27584,10 +27585,11 @@ static int nti_eigenvectors(nti_work *w, nt_factor *f) {
     double wanted = 0;
     NTTRAIN_LAPACK_NAME(dsyevd)("V", "U", &size, f->matrix, &size, f->values, &wanted, &wide, &whole_wanted, &whole, &info);
     wide = (nti_lapack_int)wanted, whole = whole_wanted;
-    double *room = nti_take(w, 1, wide), *whole_room = nti_take(w, 1, whole); // no integer is larger than a double
-    if (whole_room) NTTRAIN_LAPACK_NAME(dsyevd)
-    ("V", "U", &size, f->matrix, &size, f->values, room, &wide, (nti_lapack_int *)(void *)whole_room, &whole, &info);
+    double *room = nti_take(w, 1, wide);
+    nti_lapack_int *integers = (nti_lapack_int *)(void *)nti_take(w, 1, whole); // none is larger than a double
     f->vectors = nti_turned(nti_by_rows(f->matrix, n));
+    if (!integers) return 1;
+    NTTRAIN_LAPACK_NAME(dsyevd)("V", "U", &size, f->matrix, &size, f->values, room, &wide, integers, &whole, &info);
     return info == 0;
 #else
     double *room = nti_take(w, 1, nti_eigh_room(n, 1, sizeof(double)));
@@ -28023,7 +28025,7 @@ static double *nti_distance(nti_work *w, nt_factor *f, const double *y, const do
 
 typedef struct nti_means { // several times side by side: column time * outputs + output
     const nt_predict_mse_desc *d;
-    const double *y, *f0, *along;
+    const double *y, *along;
     double *side, *out, *decay, *move;
     int64_t pitch;
     int first, count;
@@ -28077,7 +28079,7 @@ static void nti_predict_means(nti_work *w, nt_factor *f, const nti_course *c, co
            *g0 = nti_take_array(w, "f0_test", dtype, d->f0_test, d->test, o);
     int group = (int)nti_min(c->times, nti_max(1, NTI_MEAN_COLUMNS / o)), eigen = f->info.solver == NT_EIGEN;
     nti_check_times(w, f, c, d->f_test != NULL);
-    m.d = d, m.y = y, m.f0 = f0, m.along = nti_distance(w, f, y, f0, o, d->f_test != NULL), m.pitch = group * o;
+    m.d = d, m.y = y, m.along = nti_distance(w, f, y, f0, o, d->f_test != NULL), m.pitch = group * o;
     m.side = nti_take(w, n, m.pitch), m.out = nti_take(w, n, m.pitch), m.decay = nti_take(w, 1, n), m.move = nti_take(w, 1, n);
     for (m.first = 0; m.first < c->times && w->status == NT_OK; m.first += group) {
         m.count = (int)nti_min(group, c->times - m.first);

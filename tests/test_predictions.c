@@ -407,6 +407,13 @@ static void identities(void) {
     close_to(mean[0], mean[1], 3 * k * o, 1e-13, "means are equal"), close_to(var[0], var[1], 3 * k, 1e-12, "variances are equal");
     close_to(cov[0], cov[1], 3 * n * n, 1e-12, "covariances of training examples are equal");
     close_to(cov[1], ntk, n * n, 1e-12, "at time 0 they are the kernel"), close_to(var[1], ones, k, 1e-13, "and the prior variances");
+    nt_predict_gp_desc e; // rate and momentum mean the same here as for the mean squared error
+    CLEAR(e);
+    d.f0_train = d.f0_test = NULL, d.y = e.y = y, d.times = e.times = 3, d.time = e.time = times, d.momentum = e.momentum = 0.7, d.learning_rate = e.learning_rate = 0.3;
+    e.outputs = o, e.test = k, e.nngp_td = td, e.mean = mean[0], e.mean_train = train, d.f_test = test, d.f_train = NULL;
+    tap_ok(nt_predict_gp(plain, &e) == NT_OK && nt_predict_mse(plain, &d) == NT_OK && off(mean[0], test, 3 * k * o) == 0, "means of an ensemble that is trained with momentum");
+    d.f_test = NULL, d.f_train = test = numbers(3 * n * o);
+    tap_ok(nt_predict_mse(plain, &d) == NT_OK && off(train, test, 3 * n * o) == 0, "of training examples too");
     nt_factor_free(plain), nt_factor_free(c), nt_factor_free(f);
 }
 
@@ -508,7 +515,9 @@ static void iterations(void) {
     f = nt_factor_make(t, &d);
     says(nt_factor_solve(f, b, 2, x), NT_ERROR_DATA, "residual|3 iterations|ridge", "too few iterations");
     nt_factor_free(f);
-    d.max_iterations = 0, h.stop_at = (int)h.calls + 4;
+    h.kernel = numbers(n * n), h.calls = 0, h.stop_at = (300 + 63) / 64 + 3, d.solver = NT_CHOLESKY, d.budget = 0, d.max_iterations = 0;
+    says(nt_factor_make(t, &d) ? NT_OK : nt_error_status(t), NT_CANCELLED, "rows", "the host stops while a ridge is tried");
+    h.kernel = kernel, d.solver = NT_SOLVER_AUTO, d.budget = 300000, h.stop_at = (int)h.calls + 4;
     f = nt_factor_make(t, &d);
     says(f ? nt_factor_solve(f, b, 2, x) : NT_OK, NT_CANCELLED, "nt_factor_solve|rows", "the host stops");
     nt_factor_free(f), nt_factor_free(exact);
