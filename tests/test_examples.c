@@ -215,8 +215,11 @@ static void check_sizes(const example *e, const outcome *ample) {
         if (!good) tap_note("%zu bytes: failed %d: %s", size, o.failed, o.error);
     }
     tap_ok(good, "%s: array sizes between the least and the full plan give the same bits", e->name);
-    tap_ok(run_in_array(e, total, 0, &o) && !o.failed && o.bits == ample->bits, "%s: an array of total (%zu bytes) works", e->name, total);
+    good = run_in_array(e, total, 0, &o) && !o.failed && o.bits == ample->bits && o.memory.total == total && o.peak == ample->peak;
+    tap_ok(good, "%s: an array of total (%zu bytes) gives the same plans", e->name, total);
     if (o.failed) tap_note("%s", o.error);
+    good = run_in_array(e, total - 1, 0, &o) && (o.failed || o.peak < ample->peak || o.memory.scratch < ample->memory.scratch);
+    tap_ok(good, "%s: one byte less never does", e->name);
     tap_ok(run_in_array(e, least, 0, &o) && !o.failed && o.bits == ample->bits, "%s: an array of total_least (%zu bytes) works", e->name, least);
     if (o.failed) tap_note("%s", o.error);
     tap_ok(o.memory.total_least == least, "%s: and says the same total_least", e->name);

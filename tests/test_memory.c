@@ -204,6 +204,7 @@ static void test_totals(const scenario *s) {
         named += strstr(last.message, number) != NULL;
     }
     tap_ok(good == 64, "and in an array of %zu bytes at every address (%d of 64)", least, good);
+    tap_ok(least == plain.memory.total, "which is that of its only plan");
     tap_ok(refused == 64 && named == 64, "one byte less fails with that number in the message (%d, %d of 64)", refused, named);
     if (named < 64) tap_note("%s", last.message);
     int clean = 0, tried = 0;
