@@ -864,7 +864,7 @@ NT_API size_t nt_report_text(const nt_program *program, char *buffer, size_t siz
 // The same with the plan as a picture (an SVG of 1200 by 800): instructions go across, addresses up, every value is a box from the
 // instruction that makes it to the last that needs it. And all of it as JSON: the numbers of nt_report_info, and "buffers", a list of
 // {"operation", "name" or null, "dtype", "shape", "bytes", "offset", "born", "dies", "kind"}: it lies at `offset` in the scratch for
-// instructions born <= k < dies. Kinds: "value", "tangent" and "gradient" (recorded by nt_jvp and nt_vjp), "parameter gradient" (read by
+// instructions born <= k < dies; "recomputed": true where it is computed again for the sake of memory (lighter in the picture). Kinds: "value", "tangent" and "gradient" (recorded by nt_jvp and nt_vjp), "parameter gradient" (read by
 // an update), "output", and "work" (memory of one instruction; without dtype and shape). "loops" are {"start", "end", "count"}: the
 // instructions start < k < end run `count` times.
 NT_API size_t nt_report_svg(const nt_program *program, char *buffer, size_t size);
@@ -20516,6 +20516,7 @@ typedef struct nti_instruction { // with count > 0: the start of a loop that end
     int32_t dies;           // the first instruction at which its value is gone
     uint16_t op;
     uint8_t effect, box;    // box: kind of its value in pictures; NTI_BOX_NONE: no buffer of its own
+    uint8_t again;          // its value was dropped for the sake of memory: it has been computed before
 } nti_instruction;
 
 typedef struct nti_output { nti_ref ref; size_t bytes; nt_dtype dtype; nt_shape shape; const char *name; } nti_output;
@@ -20669,6 +20670,7 @@ static void nti_emit_life(const nti_graph *g, const nti_schedule *s, nti_instruc
     int32_t i = g->work[s->order[k]], at = s->number[k];
     const nti_value *v = &g->value[i];
     nti_instruction *n = &list[at];
+    n->again = v->again == NTI_RECOMPUTED;
     n->box = !nti_owns_buffer(v) || !nti_value_bytes(v) ? (uint8_t)NTI_BOX_NONE : v->output ? (uint8_t)NTI_BOX_OUTPUT : v->node->role;
     int32_t death = n->box == NTI_BOX_NONE ? k : s->buffer[s->buffer_of[i]].death;
     n->dies = death < g->works ? s->number[death + 1] : end;
@@ -21752,7 +21754,9 @@ static void nti_put_report(nti_text *o, const nt_report_info *r) {
     nti_format(o, "persistent  %zu bytes of inputs, variables and constants\n", r->persistent);
     if (r->gradient) nti_format(o, "            %zu of them accumulate gradients\n", r->gradient);
     nti_format(o, "program     %zu bytes, %d instructions, %g flops a run\n", r->program, r->instructions, r->flops);
-    nti_format(o, "array       %zu bytes hold this and all earlier calls\n", r->total_least);
+    nti_format(o, "array       %zu bytes hold this plan and all earlier calls", r->total);
+    if (r->total_least < r->total) nti_format(o, ", %zu its smallest plan", r->total_least);
+    nti_put(o, '\n');
     for (int k = 0; k < r->unreached_count; k++) nti_format(o, "unreached   %v has a zero gradient\n", r->unreached[k]);
     nti_format(o, "at the peak (instruction %d):\n", r->peak_instruction);
     for (int k = 0; k < r->value_count; k++) {
@@ -21780,7 +21784,7 @@ typedef struct nti_box { // memory of a plan: of a value, or of an instruction a
     const nti_view *view;
     size_t offset, bytes;
     int32_t born, dies;
-    int kind;
+    int kind, again;
 } nti_box;
 
 // Boxes are numbered: 2 k the value that instruction k makes, 2 k + 1 what it works in. 0: there is none.
@@ -21788,7 +21792,7 @@ static int nti_box_of(const nt_program *p, int32_t number, nti_box *b) {
     const nti_instruction *n = &p->instruction[number / 2];
     const nti_plan *plan = &n->call.plan;
     int workers = p->tape->desc.parallel.max_workers > 1 ? p->tape->desc.parallel.max_workers : 1;
-    b->operation = nti_operation_name(n), b->name = n->label, b->born = number / 2;
+    b->operation = nti_operation_name(n), b->name = n->label, b->born = number / 2, b->again = n->again;
     if (number % 2) {
         b->view = NULL, b->offset = n->shared, b->dies = b->born + 1, b->kind = NTI_BOX_WORK;
         b->bytes = nti_round_up(plan->shared, NTI_ALIGN) + (size_t)workers * nti_round_up(plan->worker, NTI_ALIGN);
@@ -21818,8 +21822,8 @@ static void nti_put_json_box(nti_text *o, const nti_box *b) {
         for (int k = 0; k < b->view->rank; k++) nti_format(o, k ? ",%lld" : "%lld", (long long)b->view->shape[k]);
         nti_put(o, ']');
     }
-    nti_format(o, ",\"bytes\":%lld,\"offset\":%lld,\"born\":%d,\"dies\":%d,\"kind\":\"%s\"}", (long long)b->bytes, (long long)b->offset,
-               (int)b->born, (int)b->dies, nti_box_names[b->kind]);
+    nti_format(o, ",\"bytes\":%lld,\"offset\":%lld,\"born\":%d,\"dies\":%d,\"kind\":\"%s\"%s}", (long long)b->bytes, (long long)b->offset,
+               (int)b->born, (int)b->dies, nti_box_names[b->kind], b->again ? ",\"recomputed\":true" : "");
 }
 
 static void nti_put_json(nti_text *o, const nt_program *p) {
@@ -21860,10 +21864,11 @@ static void nti_put_svg_box(nti_text *o, const nt_program *p, const nti_box *b) 
     double x = (double)NTI_SVG_LEFT + width * (double)b->born, w = width * (double)(b->dies - b->born);
     double h = height * (double)b->bytes, y = (double)NTI_SVG_BOTTOM - height * (double)b->offset - h;
     int letters = (int)((w - 6) / 6.5);
-    nti_format(o, "<rect class=\"k%d\" x=\"%g\" y=\"%g\" width=\"%g\" height=\"%g\"><title>%s ", b->kind, x, y, w, h, b->operation);
+    nti_format(o, "<rect class=\"k%d%s\" x=\"%g\" y=\"%g\" width=\"%g\" height=\"%g\"><title>%s ", b->kind, b->again ? " again" : "", x, y, w, h,
+               b->operation);
     if (b->view) nti_put_shape(o, (nt_dtype)b->view->dtype, b->view->rank, b->view->shape);
     if (b->name) nti_put(o, ' '), nti_put_escaped(o, b->name, 200, 0);
-    nti_format(o, ": %s, %zu bytes at %zu, ", nti_box_names[b->kind], b->bytes, b->offset);
+    nti_format(o, ": %s%s, %zu bytes at %zu, ", nti_box_names[b->kind], b->again ? ", computed again" : "", b->bytes, b->offset);
     nti_format(o, "instructions %d to %d</title></rect>\n", (int)b->born, (int)b->dies - 1);
     if (letters < 4 || h < 13) return;
     nti_format(o, "<text x=\"%g\" y=\"%g\">", x + 3, y + 11);
@@ -21890,9 +21895,10 @@ static void nti_put_svg_frame(nti_text *o, const nt_program *p) { // axes, peak 
     nti_format(o, "<text class=\"peak\" x=\"%g\" y=\"%d\" text-anchor=\"%s\">", x, NTI_SVG_TOP - 5,
                x > 900 ? "end" : x < 300 ? "start" : "middle");
     nti_format(o, "peak %zu bytes, at instruction %d</text>\n", r->peak, r->peak_instruction);
-    for (int k = 0; k < NTI_BOX_NONE; k++) {
-        nti_format(o, "<rect class=\"k%d\" x=\"%d\" y=\"772\" width=\"14\" height=\"14\"/>", k, NTI_SVG_LEFT + 170 * k);
-        nti_format(o, "<text class=\"head\" x=\"%d\" y=\"784\">%s</text>\n", NTI_SVG_LEFT + 20 + 170 * k, nti_box_names[k]);
+    for (int k = 0; k < NTI_BOX_NONE + (r->recomputed > 0); k++) {
+        int again = k == NTI_BOX_NONE;
+        nti_format(o, "<rect class=\"k%d%s\" x=\"%d\" y=\"772\" width=\"14\" height=\"14\"/>", again ? 0 : k, again ? " again" : "", NTI_SVG_LEFT + 170 * k);
+        nti_format(o, "<text class=\"head\" x=\"%d\" y=\"784\">%s</text>\n", NTI_SVG_LEFT + 20 + 170 * k, again ? "computed again" : nti_box_names[k]);
     }
 }
 
@@ -21901,7 +21907,7 @@ static void nti_put_svg(nti_text *o, const nt_program *p) {
     nti_box b;
     nti_put_string(o, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1200\" height=\"800\" viewBox=\"0 0 1200 800\">\n"
                       "<style>text{font:10px sans-serif;fill:#222}.head{font-size:13px}.page{fill:#fff}rect{stroke:#fff;stroke-width:.4px}\n"
-                      ".k0{fill:#8fbce6}.k1{fill:#b9a5e0}.k2{fill:#f2b96b}.k3{fill:#e8836b}.k4{fill:#8cc98a}.k5{fill:#c9c9c9}\n"
+                      ".k0{fill:#8fbce6}.k1{fill:#b9a5e0}.k2{fill:#f2b96b}.k3{fill:#e8836b}.k4{fill:#8cc98a}.k5{fill:#c9c9c9}.again{fill-opacity:.45}\n"
                       ".peak{stroke:#c00;stroke-width:1px;fill:none;stroke-dasharray:5 3}text.peak{fill:#c00;stroke:none;font-size:13px}\n"
                       ".loop{stroke:#222;stroke-width:2px}</style>\n<rect class=\"page\" width=\"1200\" height=\"800\"/>\n");
     nti_format(o, "<text class=\"head\" x=\"%d\" y=\"22\">scratch %zu bytes (lower bound %zu), ", NTI_SVG_LEFT, r->peak, r->lower_bound);

@@ -75,7 +75,7 @@ static int xml_well_formed(const char *s, int *titles) {
 // ---------------------------------------------------------------------------------------------------------------------
 // A reader of JSON that walks a document and hands every number and string to a function, with its keys
 // ---------------------------------------------------------------------------------------------------------------------
-typedef struct buffer { double bytes, offset, born, dies; char kind[24], operation[64], name[64], dtype[16]; int rank; double shape[8]; } buffer;
+typedef struct buffer { double bytes, offset, born, dies; int again; char kind[24], operation[64], name[64], dtype[16]; int rank; double shape[8]; } buffer;
 typedef struct loop { double start, end, count; } loop;
 typedef struct plan { loop loop[8]; int loops; double peak, lower_bound, instructions, peak_instruction, program, total, flops; int count, unreached; buffer *buffer; } plan;
 
@@ -120,6 +120,7 @@ static int json_buffer(const char **at, buffer *b) { // an object of "buffers"
         else if (!strcmp(key, "kind")) { if (!json_string(at, b->kind, sizeof b->kind)) return 0; }
         else if (!strcmp(key, "dtype")) { if (!json_string(at, b->dtype, sizeof b->dtype)) return 0; }
         else if (!strcmp(key, "name") && !strncmp(*at, "null", 4)) *at += 4;
+        else if (!strcmp(key, "recomputed") && !strncmp(*at, "true", 4)) *at += 4, b->again = 1;
         else if (!strcmp(key, "name")) { if (!json_string(at, b->name, sizeof b->name)) return 0; }
         else if (!strcmp(key, "shape")) {
             if (*(*at)++ != '[') return 0;
@@ -374,6 +375,29 @@ static void test_loops(void) {
     nt_tape_close(t);
 }
 
+// What is computed again has been computed before: an equal buffer that was born earlier. -1 if not; else how many there are.
+static int computed_again(const plan *p) {
+    int n = 0;
+    for (int k = 0; k < p->count; k++) {
+        const buffer *a = &p->buffer[k];
+        int before = 0;
+        if (!a->again || !strcmp(a->kind, "work")) continue;
+        for (int j = 0; j < p->count; j++) {
+            const buffer *b = &p->buffer[j];
+            before |= !b->again && b->dies <= a->born && b->bytes == a->bytes && !strcmp(b->operation, a->operation) && !strcmp(b->dtype, a->dtype);
+        }
+        if (!before) return -1;
+        n++;
+    }
+    return n;
+}
+
+static int occurrences(const char *text, const char *part) {
+    int n = 0;
+    for (const char *s = text; (s = strstr(s, part)) != NULL; s++) n++;
+    return n;
+}
+
 // A plan that computes values again: its picture tells it as well, and slices give the bits of the plan that keeps them.
 static void test_recomputed(void) {
     plan p;
@@ -400,6 +424,11 @@ static void test_recomputed(void) {
             loss[tight][k] = (float)nt_window_loss(step);
         }
         plan_ok(step, &p, tight ? "a plan within 70 per cent of the bytes" : "a plan that keeps everything");
+        char *svg = text_of(step, nt_report_svg);
+        int again = computed_again(&p), light = occurrences(svg, " again\" x="), legend = occurrences(svg, ">computed again<");
+        free(svg);
+        if (!tight) tap_ok(!again && !light && !legend, "in which nothing is marked as computed again");
+        else tap_ok(again > 0 && again <= nt_report(step).recomputed && light > again && legend == 1, "%d values are marked as computed again, and were made before", again);
         if (!tight) peak = nt_report(step).peak;
         else tap_ok(step && nt_report(step).peak <= d.budget && !memcmp(loss[0], loss[1], sizeof loss[0]), "recomputed and in slices: the same losses");
         if (nt_error(t)) tap_note("%s", nt_error(t));
