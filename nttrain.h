@@ -102,7 +102,8 @@ NT_API const char *nt_config_string(void);
 // Types. Values are logically row-major and immutable. Images are NHWC, convolution kernels HWIO. There is no implicit
 // promotion: two dtypes in one operation are an error that names both. Binary operations broadcast as NumPy does.
 // f16 and bf16 go wherever f32 goes. An operation computes in f32 on exact operands and rounds its result once, to nearest even; sums
-// are sums in f32; a derivative has the dtype of what it belongs to; f32 copies that an operation needs live as long as it runs.
+// are sums in f32; a derivative has the dtype of what it belongs to; f32 copies that an operation needs live as long as it runs. (What
+// is made of several operations, as nt_mish, nt_huber or nt_solve_spd, rounds at each of them.)
 // Mixed precision: nt_cast, or .compute of nt_apply_desc (parameters f32, activations bf16).
 // ---------------------------------------------------------------------------------------------------------------------
 typedef enum nt_dtype {
@@ -20521,8 +20522,6 @@ typedef struct nti_instruction { // with count > 0: the start of a loop that end
 
 typedef struct nti_output { nti_ref ref; size_t bytes; nt_dtype dtype; nt_shape shape; const char *name; } nti_output;
 
-
-
 typedef struct nti_cursor { // where a run stands: the next tile of a phase of an instruction
     int32_t instruction, phase;
     int64_t tile;
@@ -20695,8 +20694,8 @@ static void nti_emit_lives(const nti_graph *g, const nti_schedule *s, nti_instru
     }
 }
 
-static int nti_at_peak(const nti_graph *g, const nti_schedule *s,
-                       int32_t i) { // value i holds its buffer at the peak: made last of those that share it
+// Value i holds its buffer at the peak: made last of those that share it.
+static int nti_at_peak(const nti_graph *g, const nti_schedule *s, int32_t i) {
     if (s->buffer_of[i] < 0) return 0;
     const nti_buffer *b = &s->buffer[s->buffer_of[i]];
     int32_t made = s->position[g->slot[i]];
