@@ -2309,7 +2309,10 @@ static nt_tensor *nti_record_memory(nt_tape *t, int op) {
 
 // A composition of operations: errors of what is recorded from nti_name_errors to nti_named are those of the public call. The outermost
 // one counts.
-typedef struct nti_naming { nt_tape *tape; const char *outer; } nti_naming;
+typedef struct nti_naming {
+    nt_tape *tape;
+    const char *outer;
+} nti_naming;
 
 static nti_naming nti_name_errors(const nt_tensor *x, const char *name) {
     nti_naming n = { NULL, NULL };
@@ -12292,7 +12295,10 @@ static nt_tensor *nti_einsum_product(nti_einsum *e, nti_term *term, int count) {
 NT_API nt_tensor *nt_einsum(const char *equation, nt_params operands) {
     if (!nti_parts("nt_einsum", operands)) return NULL;
     nt_tape *t = operands.items[0]->tape;
-    if (!equation) { nti_sticky(t, NT_ERROR_ARGUMENT, "nt_einsum: there is no equation"); return NULL; }
+    if (!equation) {
+        nti_sticky(t, NT_ERROR_ARGUMENT, "nt_einsum: there is no equation");
+        return NULL;
+    }
     for (int k = 0; k < operands.count; k++)
         if (!nti_alive(operands.items[k])) return NULL;
     nti_einsum *e = (nti_einsum *)nti_low(t, sizeof *e); // too large for a stack
@@ -12979,7 +12985,8 @@ NT_API nt_tensor *nt_slice(nt_tensor *x, const int64_t *start, const int64_t *li
         if (s < 1 || start[k] < 0 || limit[k] < start[k] || limit[k] > x->shape[k]) {
             nti_sticky(x->tape, NT_ERROR_ARGUMENT,
                        "%s(%v): axis %d takes 0 <= start <= limit <= %lld and a step of 1 or more, not %lld, %lld, %lld",
-                       nti_call_name(x->tape, "nt_slice"), x, k, (long long)x->shape[k], (long long)start[k], (long long)limit[k], (long long)s);
+                       nti_call_name(x->tape, "nt_slice"), x, k, (long long)x->shape[k], (long long)start[k], (long long)limit[k],
+                       (long long)s);
             return NULL;
         }
         size[k] = limit[k] > start[k] ? (limit[k] - start[k] - 1) / s + 1 : 0;
@@ -14867,7 +14874,8 @@ NT_API nt_tensor *nt_custom(nt_tape *t, const nt_custom_desc *desc, nt_params in
     if (!wrong && desc->tiles < 0) wrong = ".tiles is negative; 0 and 1 are one call";
     if (!wrong && !(desc->flops >= 0 && desc->flops < HUGE_VAL)) wrong = ".flops is not a finite number, 0 or more";
     if (!wrong) return nti_custom_record(t, NTI_OP_CUSTOM, desc, NULL, in);
-    nti_sticky(t, NT_ERROR_ARGUMENT, desc && desc->name ? "nt_custom (%s): %s" : "nt_custom%s: %s", desc && desc->name ? desc->name : "", wrong);
+    nti_sticky(t, NT_ERROR_ARGUMENT, desc && desc->name ? "nt_custom (%s): %s" : "nt_custom%s: %s", desc && desc->name ? desc->name : "",
+               wrong);
     return NULL;
 }
 
@@ -17652,7 +17660,8 @@ static int nti_along_list(nt_tape *t, const char *name, const char *what, nt_par
         if (!x) continue;
         if (!nti_alive(x)) return 0;
         if (x->tape == t && x->dtype == like.items[k]->dtype && nti_same_shape(x, like.items[k])) continue;
-        nti_sticky(t, NT_ERROR_SHAPE, "%s: %s %d, %v, does not fit %v: both are of one tape, dtype and shape", name, what, k, x, like.items[k]);
+        nti_sticky(t, NT_ERROR_SHAPE, "%s: %s %d, %v, does not fit %v: both are of one tape, dtype and shape", name, what, k, x,
+                   like.items[k]);
         return 0;
     }
     return 1;
@@ -17911,10 +17920,11 @@ static int64_t nti_batch_size(nt_tape *t, nt_params inputs, nt_params batched) {
         int fits = b->dtype == x->dtype && b->rank == x->rank + 1 && b->shape[0] == batched.items[0]->shape[0];
         for (int a = 0; a < x->rank && fits; a++) fits = b->shape[a + 1] == x->shape[a];
         if (fits) continue;
-        nti_sticky(t, b->dtype == x->dtype ? NT_ERROR_SHAPE : NT_ERROR_DTYPE,
-                   "nt_vmap: batch %d is %v, but input %d is %v: a batch has the input's dtype, and its shape behind an axis in front, of the "
-                   "same size in all batches",
-                   k, b, k, x);
+        nti_sticky(
+            t, b->dtype == x->dtype ? NT_ERROR_SHAPE : NT_ERROR_DTYPE,
+            "nt_vmap: batch %d is %v, but input %d is %v: a batch has the input's dtype, and its shape behind an axis in front, of the "
+            "same size in all batches",
+            k, b, k, x);
         return -1;
     }
     return batched.items[0]->shape[0];
@@ -21159,8 +21169,8 @@ static nt_program *nti_compile(nt_tape *t, const nti_compile_job *given) {
     size_t low_before = t->low.used;
     job.recorded = t->serial;
     if (!job.count && !job.desc->share_scratch && job.desc->budget && nti_reserved(job.desc) > job.desc->budget) {
-        nti_fail(t, NT_ERROR_ARGUMENT, "%s: .scratch_min reserves %zu bytes, more than the .budget of %zu", job.name, nti_reserved(job.desc),
-                 job.desc->budget);
+        nti_fail(t, NT_ERROR_ARGUMENT, "%s: .scratch_min reserves %zu bytes, more than the .budget of %zu", job.name,
+                 nti_reserved(job.desc), job.desc->budget);
         return NULL;
     }
     if (nti_expand_chunks(t, &job.outputs, &job.effects)) p = nti_compile_plain(t, &job, low_before);
@@ -21408,16 +21418,12 @@ static nt_status nti_data_failed(nt_program *p) {
     for (int32_t k = 0; k < p->instructions; k++)
         if (&p->instruction[k].call == c) n = &p->instruction[k];
     if (n && n->op == NTI_OP_CHECK_FINITE) return NT_NONFINITE;
-    const char *name = n && n->name ? n->name : NULL;
+    const char *name = n && n->name ? n->name : c->i[3] == NTI_OP_CROSS_ENTROPY ? "label" : "index";
     nti_put_turns(&o, &p->at, p->instruction);
-    return nti_fail(
-        p->tape, NT_ERROR_DATA, "nt_run: %s: %s element %lld is %lld, outside 0 to %lld%s; nothing was assigned. Correct the data%s",
-        nti_row_of((int)c->i[3])->name,
-        name                              ? name
-        : c->i[3] == NTI_OP_CROSS_ENTROPY ? "label"
-                                          : "index",
-        (long long)p->failed_at, (long long)p->failed_value, (long long)(c->i[0] - 1), turns,
-        c->i[2] ? " (one value is ignored by design)" : "");
+    return nti_fail(p->tape, NT_ERROR_DATA,
+                    "nt_run: %s: %s element %lld is %lld, outside 0 to %lld%s; nothing was assigned. Correct the data%s",
+                    nti_row_of((int)c->i[3])->name, name, (long long)p->failed_at, (long long)p->failed_value, (long long)(c->i[0] - 1), turns,
+                    c->i[2] ? " (one value is ignored by design)" : "");
 }
 
 static void nti_data_error(const nti_call *c, int64_t at, double value) {
@@ -21863,8 +21869,8 @@ static void nti_put_svg_box(nti_text *o, const nt_program *p, const nti_box *b) 
     double x = (double)NTI_SVG_LEFT + width * (double)b->born, w = width * (double)(b->dies - b->born);
     double h = height * (double)b->bytes, y = (double)NTI_SVG_BOTTOM - height * (double)b->offset - h;
     int letters = (int)((w - 6) / 6.5);
-    nti_format(o, "<rect class=\"k%d%s\" x=\"%g\" y=\"%g\" width=\"%g\" height=\"%g\"><title>%s ", b->kind, b->again ? " again" : "", x, y, w, h,
-               b->operation);
+    nti_format(o, "<rect class=\"k%d%s\" x=\"%g\" y=\"%g\" width=\"%g\" height=\"%g\"><title>%s ", b->kind, b->again ? " again" : "", x, y,
+               w, h, b->operation);
     if (b->view) nti_put_shape(o, (nt_dtype)b->view->dtype, b->view->rank, b->view->shape);
     if (b->name) nti_put(o, ' '), nti_put_escaped(o, b->name, 200, 0);
     nti_format(o, ": %s%s, %zu bytes at %zu, ", nti_box_names[b->kind], b->again ? ", computed again" : "", b->bytes, b->offset);
@@ -21896,8 +21902,10 @@ static void nti_put_svg_frame(nti_text *o, const nt_program *p) { // axes, peak 
     nti_format(o, "peak %zu bytes, at instruction %d</text>\n", r->peak, r->peak_instruction);
     for (int k = 0; k < NTI_BOX_NONE + (r->recomputed > 0); k++) {
         int again = k == NTI_BOX_NONE;
-        nti_format(o, "<rect class=\"k%d%s\" x=\"%d\" y=\"772\" width=\"14\" height=\"14\"/>", again ? 0 : k, again ? " again" : "", NTI_SVG_LEFT + 170 * k);
-        nti_format(o, "<text class=\"head\" x=\"%d\" y=\"784\">%s</text>\n", NTI_SVG_LEFT + 20 + 170 * k, again ? "computed again" : nti_box_names[k]);
+        nti_format(o, "<rect class=\"k%d%s\" x=\"%d\" y=\"772\" width=\"14\" height=\"14\"/>", again ? 0 : k, again ? " again" : "",
+                   NTI_SVG_LEFT + 170 * k);
+        nti_format(o, "<text class=\"head\" x=\"%d\" y=\"784\">%s</text>\n", NTI_SVG_LEFT + 20 + 170 * k,
+                   again ? "computed again" : nti_box_names[k]);
     }
 }
 
