@@ -44,7 +44,7 @@
 //                 >>pooling rows  >>moving rows  >>gather and scatter  >>scans and sorts  >>check of indices  >>factorisations
 //                 >>elementwise driver  >>half precision  >>evaluators
 //                 >>rows  >>rules  >>samples  >>autodiff  >>transforms  >>chunks  >>compiler  >>planner  >>recomputation  >>programs  >>running  >>reports
-//                 >>layers  >>infinite width  >>empirical kernels  >>predictions  >>optimizers  >>files
+//                 >>layers  >>infinite width  >>kernels on the tape  >>empirical kernels  >>predictions  >>optimizers  >>files
 //
 // Licence: public domain or MIT-0, at your choice; see the end of the file.
 // clang-format off: the public section is laid out by hand
@@ -1144,6 +1144,19 @@ NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, cons
 // k = E f(u) f(v) and kdot = E f'(u) f'(v) = dk/dq12, in double. NaN for a NULL layer and after an error (a layer without a rule).
 typedef struct nt_dual { double k, kdot; } nt_dual;
 NT_API nt_dual nt_layer_dual(const nt_layer *activation, double q11, double q22, double q12);
+
+// The same recorded, for derivatives with respect to images and numbers of the network: x1 (n1, spatial axes, channels), x2 (n2, ...) or
+// NULL, x1 against itself, f32 or f64; nngp and ntk (n1, n2), or (n1, n2, positions.., positions..). It is one value in operations of the
+// tape, of all pairs at once: for images that are large there is nt_kernel. Where a kernel has a kink (the NTK of a rectifier where images
+// are equal or opposite), its derivative is the mean of both sides. Both NULL after an error.
+typedef struct nt_kernel_record_desc {
+    nt_kernel_spatial spatial;
+    int train;                     // dropout is on
+    nt_params W_std, b_std;        // scalars for all dense layers and convolutions, in the order of the layers; an item NULL, count 0: the layer's own
+    nt_tensor *pattern1, *pattern2; // of nt_aggregate_layer, as nt_apply_desc.pattern. NULL: each position has itself alone
+} nt_kernel_record_desc;
+typedef struct nt_kernels { nt_tensor *nngp, *ntk; } nt_kernels;
+NT_API nt_kernels nt_kernel_record(const nt_layer *net, nt_tensor *x1, nt_tensor *x2, const nt_kernel_record_desc *desc);
 
 // >>empirical kernels
 // ---------------------------------------------------------------------------------------------------------------------
@@ -24154,7 +24167,7 @@ static void *nti_cov_room(nti_cov *w, int64_t count, size_t size) { // zeroed, u
 static int64_t nti_cov_positions(const int64_t *size) { return size[0] * size[1] * size[2]; }
 
 static int nti_cov_wrong(nti_cov *w, const nt_layer *l, const char *message) {
-    nti_fail(w->tape, NT_ERROR_ARGUMENT, "nt_kernel: %s %s", l ? l->label : "the network", message);
+    nti_fail(w->tape, NT_ERROR_ARGUMENT, "%s: %s %s", nti_call_name(w->tape, "nt_kernel"), l ? l->label : "the network", message);
     return -1;
 }
 
@@ -24164,7 +24177,7 @@ static int nti_cov_shape_wrong(nti_cov *w, const nt_layer *l, int x, const char 
     memset(&shape, 0, sizeof shape);
     for (int k = 0; k < s->axes; k++) shape.size[shape.rank++] = s->size[s->place[k]];
     shape.size[shape.rank++] = s->channels;
-    nti_fail(w->tape, NT_ERROR_SHAPE, "nt_kernel: %s of %S (spatial axes, channels): %s", l->label, &shape, message);
+    nti_fail(w->tape, NT_ERROR_SHAPE, "%s: %s of %S (spatial axes, channels): %s", nti_call_name(w->tape, "nt_kernel"), l->label, &shape, message);
     return -1;
 }
 
@@ -25121,13 +25134,21 @@ static double nti_cov_embedding(const nt_global_attention_desc *d, const nti_cov
     return d->decay == NT_POSITION_ONE_HOT ? i == j : d->decay == NT_POSITION_EXP ? exp(-d->alpha * away) : 1 / (1 + d->alpha * away);
 }
 
+// How much of the embeddings queries and keys see; of x: *own.
+static double nti_cov_embedding_share(const nti_cov_step *s, double *own) {
+    const nt_global_attention_desc *d = &s->layer->attention;
+    double channels = (double)s->mixed_channels, more = d->position_channels ? d->position_channels : channels;
+    double position = d->position != NT_POSITION_NONE ? d->position_std * d->position_std : 0;
+    *own = 1;
+    if (d->position == NT_POSITION_CONCAT) *own = channels / (channels + more), position *= more / (channels + more);
+    return position;
+}
+
 // What queries and keys see: x mixed with the embeddings of positions.
 static void nti_cov_embed(const nti_cov_step *s, const double *k, double *mixed) {
     const nt_global_attention_desc *d = &s->layer->attention;
     int64_t n = nti_cov_positions(s->size);
-    double channels = (double)s->mixed_channels, more = d->position_channels ? d->position_channels : channels, own = 1, position = 0;
-    if (d->position != NT_POSITION_NONE) position = d->position_std * d->position_std;
-    if (d->position == NT_POSITION_CONCAT) own = channels / (channels + more), position *= more / (channels + more);
+    double own, position = nti_cov_embedding_share(s, &own);
     for (int64_t i = 0; i < n * n; i++) mixed[i] = own * k[i] + (position != 0 ? position * nti_cov_embedding(d, s, i / n, i % n) : 0);
 }
 
@@ -25857,6 +25878,968 @@ NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, cons
     if (s == NT_OK) s = nti_cov_run(&w, t->low.used - low);
     nti_low_rewind(t, low);
     return s;
+}
+// >>kernels on the tape
+// ---------------------------------------------------------------------------------------------------------------------
+// The steps of >>infinite width as recorded operations: a value is the covariances of all pairs of images at once, (n1, n2, positions,
+// positions), or (n1, n2, positions) where only positions with themselves are needed; and of each image with itself, (n, ...), for the
+// variances that activations take.
+// ---------------------------------------------------------------------------------------------------------------------
+enum { NTI_FIRST, NTI_SECOND, NTI_PAIRS_OF, NTI_SETS_OF }; // values: of each image of x1 with itself, of x2, of the pairs
+
+// Of variances: the variance, its root and inverse root, 0 where there is none, and where there is some.
+typedef struct nti_deviation { nt_tensor *q, *s, *i, *some; } nti_deviation;
+// Of any function f of deviation s: a_0 and a_n / s of >>expansions, (n, positions, terms), E f^2 and E f'^2.
+typedef struct nti_recur_moments { nt_tensor *row, *square, *slope; } nti_recur_moments;
+typedef struct nti_activated { nti_deviation deviation; nti_recur_moments expansion; } nti_activated; // what an activation needs of images, (n, positions)
+
+typedef struct nti_point { // what the rule of an activation is given: covariances of pairs, or variances alone
+    const nti_dual *d;
+    nt_tape *tape;
+    nt_dtype dtype;
+    nt_tensor *k;
+    nti_deviation one, two;
+    int alone;
+    nt_tensor *angle, *sine; // of nti_point_angle
+} nti_point;
+typedef struct nti_expected { nt_tensor *k, *dot; } nti_expected; // dot NULL: zero
+
+typedef struct nti_recur {
+    nti_cov w;
+    nt_kernel_record_desc d;
+    nt_tensor *x[2], *pattern[2]; // (n, positions, channels); (n, positions, positions)
+    nt_tensor **value[NTI_SETS_OF], **tangent; // by step; NULL tangent: zero
+    uint8_t *full[NTI_COV_RUNS];  // by step: all pairs of positions are needed
+    nti_activated *activated[2];  // by step
+    nt_tensor **scale, **shift;   // by step: of weights and biases whose numbers are tensors
+    int set, steps;               // of the values in hand
+} nti_recur;
+
+static nt_tensor *nti_recur_number(const nti_recur *c, double x) { return nt_scalar(c->w.tape, c->w.d.dtype, x); }
+static int nti_recur_run(const nti_recur *c) { return c->set == NTI_PAIRS_OF ? NTI_BETWEEN : NTI_OWN; }
+
+// The shape of values at this many positions.
+static nt_shape nti_recur_shape(const nti_recur *c, int64_t positions, int full) {
+    nt_shape shape;
+    memset(&shape, 0, sizeof shape);
+    if (c->set != NTI_SECOND) shape.size[shape.rank++] = c->x[0]->shape[0];
+    if (c->set != NTI_FIRST) shape.size[shape.rank++] = c->x[1]->shape[0];
+    shape.size[shape.rank++] = positions;
+    if (full) shape.size[shape.rank++] = positions;
+    return shape;
+}
+
+static nt_shape nti_recur_view(int rank, int64_t a, int64_t b, int64_t c, int64_t d, int64_t e) {
+    int64_t size[5];
+    size[0] = a, size[1] = b, size[2] = c, size[3] = d, size[4] = e;
+    return nt_shape_make(rank, size);
+}
+
+static int64_t nti_recur_sets(const nti_recur *c) { // pairs of images, or images
+    return c->set == NTI_PAIRS_OF ? c->x[0]->shape[0] * c->x[1]->shape[0] : c->x[c->set]->shape[0];
+}
+
+// True at equal positions: (positions, positions).
+static nt_tensor *nti_recur_eye(const nti_recur *c, int64_t positions) {
+    nt_shape shape = nti_recur_view(2, positions, positions, 0, 0, 0);
+    return nt_equal(nt_iota(c->w.tape, NT_I32, shape, 0), nt_iota(c->w.tape, NT_I32, shape, 1));
+}
+
+// True where a value is that of an image with itself at one position; NULL: nowhere. Broadcasts to values.
+static nt_tensor *nti_recur_same(const nti_recur *c, int64_t positions, int full) {
+    nt_tensor *eye = full ? nti_recur_eye(c, positions) : NULL, *same;
+    if (c->set != NTI_PAIRS_OF) return eye;
+    if (!c->w.symmetric) return NULL;
+    same = nti_recur_eye(c, c->x[0]->shape[0]);
+    same = nt_expand_dims(same, 2);
+    return full ? nt_logical_and(nt_expand_dims(same, 3), eye) : same;
+}
+
+// From all pairs of positions to those of one position, or back, with zeros for what nobody needs.
+static nt_tensor *nti_recur_form(const nti_recur *c, nt_tensor *x, int64_t positions, int from, int to) {
+    if (!x || from == to) return x;
+    if (from) return nt_diag(x, 0);
+    x = nt_expand_dims(x, x->rank);
+    return nt_select(nti_recur_eye(c, positions), x, nti_recur_number(c, 0));
+}
+
+static int64_t nti_recur_positions(const nti_recur *c, int v) { return nti_cov_positions(c->w.step[v].size); }
+
+// Operand b of step v as values of all pairs of positions or not; tangent: NULL stays NULL.
+static nt_tensor *nti_recur_operand(const nti_recur *c, int v, int b, int tangent, int full) {
+    int x = c->w.step[v].input[b];
+    return nti_recur_form(c, tangent ? c->tangent[x] : c->value[c->set][x], nti_recur_positions(c, x), c->full[nti_recur_run(c)][x], full);
+}
+
+// Linear steps ------------------------------------------------------------------------------------------------------------
+
+// Taps of one axis (axes 1 and 3 of y, or 1): the axis with its padding, then the sum of what each tap sees.
+static nt_tensor *nti_recur_taps(nt_tensor *y, const nti_cov_axis *a, int full) {
+    int64_t step = a->transposed ? 1 : a->stride, length = (a->out - 1) * step + (a->window - 1) * a->dilation + 1;
+    int64_t spread = a->transposed ? a->stride - 1 : 0, inner = (a->in - 1) * (spread + 1) + 1;
+    int64_t before[5] = { 0 }, after[5] = { 0 }, interior[5] = { 0 }, one[5] = { 1, 1, 1, 1, 1 }, limit[5] = { 0 };
+    nt_axes axes;
+    nt_tensor *sum = NULL;
+    if (!y) return NULL;
+    axes.count = full ? 2 : 1, axes.axis[0] = 1, axes.axis[1] = 3;
+    if (step < 0) { // a range backwards: one tap
+        for (int k = 0; k < y->rank; k++) limit[k] = y->shape[k];
+        for (int k = 0; k < axes.count; k++) {
+            int axis = axes.axis[k];
+            before[axis] = (a->out - 1) * step - a->low, limit[axis] = 1 - a->low, one[axis] = -step;
+        }
+        return nt_flip(nt_slice(y, before, limit, one), axes);
+    }
+    for (int k = 0; k < axes.count; k++) {
+        int axis = axes.axis[k];
+        interior[axis] = spread, before[axis] = a->circular ? 0 : a->low;
+        after[axis] = a->circular ? spread : length - a->low - inner;
+    }
+    if (!a->circular || spread) y = nt_pad(y, before, after, interior, 0);
+    for (int k = 0; k < axes.count && a->circular; k++) y = nti_wrap(y, axes.axis[k], -a->low, length);
+    for (int64_t u = 0; y && u < a->window; u++) {
+        for (int k = 0; k < y->rank; k++) before[k] = 0, limit[k] = y->shape[k];
+        for (int k = 0; k < axes.count; k++) {
+            int axis = axes.axis[k];
+            before[axis] = u * a->dilation, limit[axis] = before[axis] + (a->out - 1) * step + 1, one[axis] = step;
+        }
+        nt_tensor *tap = nt_slice(y, before, limit, one);
+        sum = sum ? nt_add(sum, tap) : tap;
+    }
+    return sum;
+}
+
+// The matrix of one axis, (out, in); squared: its elements.
+static nt_tensor *nti_recur_matrix(const nti_recur *c, const nti_cov_axis *a, int squared) {
+    nt_shape shape = nti_recur_view(2, a->out, a->in, 0, 0, 0);
+    void *data;
+    nt_tensor *m = nti_shape_argument(c->w.tape, "nt_kernel_record", c->w.d.dtype, &shape) ? nti_constant_room(c->w.tape, c->w.d.dtype, &shape, &data) : NULL;
+    if (!m) return NULL;
+    memset(data, 0, nt_bytes(m));
+    for (int64_t q = 0; q < a->in; q++)
+        for (int32_t e = a->first[q]; e < a->first[q + 1]; e++) {
+            double x = squared ? a->weight[e] * a->weight[e] : a->weight[e];
+            if (c->w.d.dtype == NT_F64) ((double *)data)[a->to[e] * a->in + q] = x;
+            else ((float *)data)[a->to[e] * a->in + q] = (float)x;
+        }
+    return m;
+}
+
+// A matrix (out, in) times the middle axis of y seen as (a, in, b).
+static nt_tensor *nti_recur_times(nt_tensor *m, nt_tensor *y, int64_t a, int64_t b) {
+    if (!m || !y) return NULL;
+    if (b > 1) return nt_matmul(m, nt_reshape(y, nti_recur_view(3, a, m->shape[1], b, 0, 0)));
+    return nt_matmul(nt_reshape(y, nti_recur_view(2, a, m->shape[1], 0, 0, 0)), nt_swap_axes(m, 0, 1));
+}
+
+// Taps or a matrix along each axis, the same on both sides.
+static nt_tensor *nti_recur_linear(const nti_recur *c, const nti_cov_step *s, const nti_cov_step *from, nt_tensor *x, int full) {
+    int64_t size[NTI_SPACE];
+    if (!x) return NULL;
+    for (int k = 0; k < NTI_SPACE; k++) size[k] = from->size[k];
+    for (int k = 0; k < NTI_SPACE; k++) {
+        const nti_cov_axis *a = &s->axis[k];
+        int64_t sets = nti_recur_sets(c), before = 1, behind = 1;
+        for (int j = 0; j < NTI_SPACE; j++) *(j < k ? &before : &behind) *= j == k ? 1 : size[j];
+        if (s->op == NTI_COV_TAPS ? a->in == a->out && a->window == 1 && a->stride == 1 && !a->low : !a->first) continue;
+        if (s->op == NTI_COV_TAPS) {
+            x = nt_reshape(x, full ? nti_recur_view(5, sets * before, size[k], behind * before, size[k], behind) :
+                                     nti_recur_view(3, sets * before, size[k], behind, 0, 0));
+            x = nti_recur_taps(x, a, full);
+        } else {
+            nt_tensor *m = nti_recur_matrix(c, a, !full);
+            x = nti_recur_times(m, x, sets * before, full ? behind * before * size[k] * behind : behind);
+            if (full) x = nti_recur_times(m, x, sets * before * a->out * behind * before, behind);
+        }
+        size[k] = a->out;
+    }
+    return x ? nt_reshape(x, nti_recur_shape(c, nti_cov_positions(size), full)) : NULL;
+}
+
+// Branches one behind the other on an axis: independent of each other.
+static nt_tensor *nti_recur_stack(const nti_recur *c, int v, int tangent, int full) {
+    const nti_cov_step *s = &c->w.step[v];
+    int k = s->stack;
+    int64_t sets = nti_recur_sets(c), before = 1, behind = 1, low[5] = { 0 }, high[5] = { 0 };
+    nt_tensor *sum = NULL;
+    for (int j = 0; j < NTI_SPACE; j++) *(j < k ? &before : &behind) *= j == k ? 1 : s->size[j];
+    for (int b = 0; b < s->inputs; b++) {
+        nt_tensor *x = nti_recur_operand(c, v, b, tangent, full);
+        int64_t size = c->w.step[s->input[b]].size[k];
+        if (!x) continue;
+        low[1] = low[3] = s->begin[b], high[1] = high[3] = s->size[k] - s->begin[b] - size;
+        if (full) x = nt_reshape(x, nti_recur_view(5, sets * before, size, behind * before, size, behind));
+        else x = nt_reshape(x, nti_recur_view(3, sets * before, size, behind, 0, 0));
+        x = nt_pad(x, low, high, NULL, 0);
+        sum = sum ? nt_add(sum, x) : x;
+    }
+    return sum ? nt_reshape(sum, nti_recur_shape(c, nti_cov_positions(s->size), full)) : NULL;
+}
+
+static nt_tensor *nti_recur_sum(const nti_recur *c, int v, int tangent, int full) {
+    const nti_cov_step *s = &c->w.step[v];
+    nt_tensor *sum = NULL;
+    for (int b = 0; b < s->inputs; b++) {
+        nt_tensor *x = nti_recur_operand(c, v, b, tangent, full);
+        if (!x) continue;
+        if (s->weight[b] != 1) x = nt_scale(x, s->weight[b]);
+        sum = sum ? nt_add(sum, x) : x;
+    }
+    return sum;
+}
+
+static void nti_recur_product(nti_recur *c, int v, int full) {
+    nt_tensor *k = nti_recur_operand(c, v, 0, 0, full), *t = c->set == NTI_PAIRS_OF ? nti_recur_operand(c, v, 0, 1, full) : NULL;
+    for (int b = 1; b < c->w.step[v].inputs; b++) {
+        nt_tensor *x = nti_recur_operand(c, v, b, 0, full), *y = c->set == NTI_PAIRS_OF ? nti_recur_operand(c, v, b, 1, full) : NULL;
+        if (t) t = nt_mul(t, x);
+        if (y) y = nt_mul(y, k);
+        t = t && y ? nt_add(t, y) : t ? t : y;
+        k = nt_mul(k, x);
+    }
+    c->value[c->set][v] = k;
+    if (c->set == NTI_PAIRS_OF) c->tangent[v] = t;
+}
+
+static nt_tensor *nti_recur_total(const nti_recur *c, int v, int tangent) {
+    const nti_cov_step *s = &c->w.step[v];
+    int x = s->input[0], full = !s->diagonal && c->full[nti_recur_run(c)][x];
+    nt_tensor *y = nti_recur_operand(c, v, 0, tangent, full);
+    if (!y) return NULL;
+    nt_shape shape = nti_recur_shape(c, 1, 0);
+    nt_axes axes;
+    axes.count = 1, axes.axis[0] = NT_LAST;
+    if (full) axes.count = 2, axes.axis[1] = -2;
+    y = nt_sum_axes(y, axes, 0);
+    if (s->scale != 1) y = nt_scale(y, s->scale);
+    return y ? nt_reshape(y, shape) : NULL;
+}
+
+// Images with themselves, or pairs: sums of products of channels over their number.
+static nt_tensor *nti_recur_input(const nti_recur *c, int full) {
+    nt_tensor *x = c->x[c->set == NTI_SECOND], *y = c->set == NTI_PAIRS_OF ? c->x[1] : x, *k;
+    int64_t n = x->shape[0], m = y->shape[0], positions = x->shape[1], channels = x->shape[2];
+    nt_axes order, last;
+    last.count = 1, last.axis[0] = NT_LAST, order.count = 4;
+    if (c->set != NTI_PAIRS_OF) k = full ? nt_matmul(x, nt_swap_axes(x, 1, 2)) : nt_sum_axes(nt_square(x), last, 0);
+    else if (full || positions == 1) { // (n1, positions, n2, positions)
+        order.axis[0] = 0, order.axis[1] = 2, order.axis[2] = 1, order.axis[3] = 3;
+        k = nt_matmul(nt_reshape(x, nti_recur_view(2, n * positions, channels, 0, 0, 0)),
+                      nt_swap_axes(nt_reshape(y, nti_recur_view(2, m * positions, channels, 0, 0, 0)), 0, 1));
+        if (full) k = nt_transpose(nt_reshape(k, nti_recur_view(4, n, positions, m, positions, 0)), order);
+        else k = nt_reshape(k, nti_recur_view(3, n, m, 1, 0, 0));
+    } else {
+        order.count = 3, order.axis[0] = 1, order.axis[1] = 2, order.axis[2] = 0;
+        k = nt_transpose(nt_matmul(nt_swap_axes(x, 0, 1), nt_swap_axes(nt_swap_axes(y, 0, 1), 1, 2)), order);
+    }
+    return nt_scale(k, 1 / (double)channels);
+}
+
+// Elementwise steps -------------------------------------------------------------------------------------------------------
+
+// Variances of step v's operand, for images.
+static nt_tensor *nti_recur_variance(const nti_recur *c, int v, int set) {
+    int x = c->w.step[v].input[0];
+    return nti_recur_form(c, c->value[set][x], nti_recur_positions(c, x), c->full[NTI_OWN][x], 0);
+}
+
+// What belongs to one side's images and positions, (n, positions), with axes to broadcast.
+static nt_tensor *nti_recur_side(const nti_recur *c, nt_tensor *x, int second, int full) {
+    nt_shape shape;
+    if (!x) return NULL;
+    memset(&shape, 0, sizeof shape);
+    if (c->set != NTI_PAIRS_OF) shape.size[shape.rank++] = x->shape[0];
+    else shape.size[second] = x->shape[0], shape.size[!second] = 1, shape.rank = 2;
+    if (full && second) shape.size[shape.rank++] = 1;
+    shape.size[shape.rank++] = x->shape[1];
+    if (full && !second) shape.size[shape.rank++] = 1;
+    return nt_reshape(x, shape);
+}
+
+static nti_deviation nti_recur_sided(const nti_recur *c, nti_deviation d, int second, int full) {
+    d.q = nti_recur_side(c, d.q, second, full), d.s = nti_recur_side(c, d.s, second, full);
+    d.i = nti_recur_side(c, d.i, second, full), d.some = nti_recur_side(c, d.some, second, full);
+    return d;
+}
+
+static int nti_recur_second(const nti_recur *c) { return c->w.symmetric ? NTI_FIRST : NTI_SECOND; }
+
+static int nti_recur_is_weighted(const nti_cov_step *s) { return s->op == NTI_COV_AFFINE && !nti_is_layer(s->layer, NTI_SCALE); }
+
+// Affine steps keep the order: t = scale t + mix k + shift_t, k = scale k + shift.
+static void nti_recur_affine(nti_recur *c, int v, int full) {
+    const nti_cov_step *s = &c->w.step[v];
+    nt_tensor *x = nti_recur_operand(c, v, 0, 0, full), *y = c->set == NTI_PAIRS_OF ? nti_recur_operand(c, v, 0, 1, full) : NULL, *k = x, *t = NULL;
+    int weighted = nti_recur_is_weighted(s);
+    if (c->scale[v]) k = nt_mul(x, c->scale[v]);
+    else if (s->scale != 1) k = nt_scale(x, s->scale);
+    if (c->shift[v]) k = nt_add(k, c->shift[v]);
+    else if (s->shift != 0) k = nt_add_scalar(k, s->shift);
+    c->value[c->set][v] = k;
+    if (c->set != NTI_PAIRS_OF) return;
+    if (y) y = c->scale[v] ? nt_mul(y, c->scale[v]) : nt_scale(y, s->scale);
+    if (weighted && s->layer->parameterization == NT_PARAM_NTK) t = k;
+    else if (weighted) t = nt_scale(x, s->mix);
+    if (t != k && s->shift_t != 0) t = nt_add_scalar(t, s->shift_t);
+    c->tangent[v] = t && y ? nt_add(t, y) : t ? t : y;
+}
+
+static void nti_recur_norm(nti_recur *c, int v, int full) {
+    const nti_cov_step *s = &c->w.step[v];
+    nt_tensor *side[2], *x = nti_recur_operand(c, v, 0, 0, full), *f;
+    for (int j = 0; j < 2; j++) {
+        nt_tensor *q = nti_recur_variance(c, v, c->set != NTI_PAIRS_OF ? c->set : j ? nti_recur_second(c) : NTI_FIRST);
+        if (!q) return;
+        nt_shape flat = nt_shape_of(q), image = nti_recur_view(4, flat.size[0], s->size[0], s->size[1], s->size[2], 0);
+        nt_axes axes;
+        axes.count = 0;
+        for (int k = 0; k < NTI_SPACE; k++)
+            if (s->over[k] && s->size[k] > 1) axes.axis[axes.count++] = 1 + k;
+        if (axes.count) q = nt_reshape(nt_broadcast(nt_mean_axes(nt_reshape(q, image), axes, 1), image), flat);
+        side[j] = nti_recur_side(c, nt_rsqrt(nt_add_scalar(q, s->eps)), j, full);
+    }
+    f = nt_mul(side[0], side[1]);
+    c->value[c->set][v] = nt_mul(x, f);
+    if (c->set != NTI_PAIRS_OF) return;
+    nt_tensor *t = nti_recur_operand(c, v, 0, 1, full);
+    c->tangent[v] = t ? nt_mul(t, f) : NULL;
+}
+
+// Values of an image with itself at one position times `same`.
+static nt_tensor *nti_recur_scaled(const nti_recur *c, nt_tensor *x, int64_t positions, int full, double same) {
+    if (!x) return NULL;
+    if (!full && c->set != NTI_PAIRS_OF) return nt_scale(x, same);
+    nt_tensor *mask = nti_recur_same(c, positions, full);
+    return mask ? nt_mul(x, nt_select(mask, nti_recur_number(c, same), nti_recur_number(c, 1))) : x;
+}
+
+// Different positions have different weights.
+static nt_tensor *nti_recur_local(const nti_recur *c, nt_tensor *x, int64_t positions, int full) {
+    return !x || !full ? x : nt_select(nti_recur_eye(c, positions), x, nti_recur_number(c, 0));
+}
+
+// Activations -------------------------------------------------------------------------------------------------------------
+// Formulas that the transforms can differentiate: finite at correlations +-1 and without variance, where the branch that is not taken is
+// computed somewhere harmless. Kinks (of a rectifier's kdot at correlation 1) count as flat.
+
+static nti_deviation nti_deviation_of(nt_tensor *q) {
+    nti_deviation d;
+    memset(&d, 0, sizeof d);
+    if (!q) return d;
+    nt_tensor *zero = nt_scalar(q->tape, q->dtype, 0), *one = nt_scalar(q->tape, q->dtype, 1);
+    d.q = q, d.some = nt_greater_equal(q, nt_scalar(q->tape, q->dtype, q->dtype == NT_F64 ? 2.2250738585072014e-308 : 1.1754943508222875e-38));
+    nt_tensor *safe = nt_select(d.some, q, one);
+    d.s = nt_select(d.some, nt_sqrt(safe), zero), d.i = nt_select(d.some, nt_rsqrt(safe), zero);
+    return d;
+}
+
+static nt_tensor *nti_point_scalar(const nti_point *p, double x) { return nt_scalar(p->tape, p->dtype, x); }
+static nt_tensor *nti_point_product(const nti_point *p) { return p->alone ? nt_square(p->one.q) : nt_mul(p->one.q, p->two.q); } // q11 q22
+static nt_tensor *nti_point_sum(const nti_point *p) { return p->alone ? nt_scale(p->one.q, 2) : nt_add(p->one.q, p->two.q); }
+static nt_tensor *nti_point_rest(const nti_point *p) { return nt_sub(nti_point_product(p), nt_square(p->k)); } // q11 q22 - q12^2
+
+static nt_tensor *nti_point_correlation(const nti_point *p) {
+    if (p->alone) return nt_cast(p->one.some, p->dtype);
+    return nt_mul(p->k, nt_mul(p->one.i, p->two.i));
+}
+
+// The angle of the correlation, a right one without variance, and the root of q11 q22 - q12^2.
+static void nti_point_angle(nti_point *p) {
+    const double pi = 3.14159265358979323846, apart = p->dtype == NT_F64 ? 8.9e-16 : 4.8e-7;
+    nt_tensor *zero = nti_point_scalar(p, 0), *right = nti_point_scalar(p, pi / 2);
+    if (p->alone) {
+        p->angle = nt_select(p->one.some, zero, right), p->sine = zero;
+        return;
+    }
+    nt_tensor *c = nti_point_correlation(p), *off = nt_less(nt_abs(c), nti_point_scalar(p, 1 - apart)), *safe = nt_select(off, c, zero);
+    p->angle = nt_select(off, nt_acos(safe), nt_select(nt_less(zero, c), zero, nti_point_scalar(p, pi)));
+    nt_tensor *sine = nt_select(off, nt_sqrt(nt_mul(nt_add_scalar(nt_neg(safe), 1), nt_add_scalar(safe, 1))), zero);
+    p->sine = nt_mul(sine, nt_mul(p->one.s, p->two.s));
+}
+
+static nti_expected nti_rule_abrelu(nti_point *p) {
+    const nti_dual *d = p->d;
+    double f = (d->a - d->b) * (d->a - d->b) / (2 * 3.14159265358979323846);
+    nti_expected r;
+    nti_point_angle(p);
+    r.dot = nt_add_scalar(nt_scale(p->angle, -f), (d->a * d->a + d->b * d->b) / 2);
+    r.k = nt_add(nt_scale(p->sine, f), nt_mul(r.dot, p->k));
+    return r;
+}
+
+// The root of (1 + g q11) (1 + g q22) - (g q12)^2.
+static nt_tensor *nti_point_root(const nti_point *p, double g) {
+    nt_tensor *x = nt_add(nt_scale(nti_point_sum(p), g), nt_scale(nti_point_rest(p), g * g));
+    return nt_sqrt(nt_add_scalar(x, 1));
+}
+
+static nti_expected nti_rule_erf(nti_point *p) {
+    const double pi = 3.14159265358979323846, a2 = p->d->a * p->d->a, b2 = p->d->b * p->d->b;
+    nti_expected r;
+    nt_tensor *root = nti_point_root(p, 2 * b2);
+    r.k = nt_add_scalar(nt_scale(nt_atan2(nt_scale(p->k, 2 * b2), root), a2 * 2 / pi), p->d->c * p->d->c);
+    r.dot = nt_scale(nt_reciprocal(root), a2 * b2 * 4 / pi);
+    return r;
+}
+
+static nti_expected nti_rule_gelu(nti_point *p) {
+    const double turn = 0.15915494309189533577; // 1 / (2 pi)
+    nti_expected r;
+    nt_tensor *k = p->k, *product = nti_point_product(p), *both = nt_add_scalar(nt_add(nti_point_sum(p), product), 1);
+    nt_tensor *square = nt_sub(both, nt_square(k)), *root = nt_sqrt(square), *angle = nt_atan2(k, root);
+    nt_tensor *share = nt_add_scalar(nt_scale(angle, turn), 0.25);
+    nt_tensor *part = nt_div(nt_add(nt_square(k), nt_mul(product, square)), nt_mul(both, root));
+    r.k = nt_add(nt_mul(k, share), nt_scale(part, turn));
+    part = nt_add(nt_reciprocal(square), nt_div(nt_sub(nti_point_scalar(p, 1), product), both));
+    r.dot = nt_add(share, nt_scale(nt_mul(nt_div(k, root), nt_add_scalar(part, 1)), turn));
+    return r;
+}
+
+// exp(b^2 (q12 - s)), exp(-b^2 (q12 + s)) and their difference without cancellation, where s is the mean of the variances.
+static nti_expected nti_rule_sin(nti_point *p) {
+    const nti_dual *d = p->d;
+    double a2 = d->a * d->a, b2 = d->b * d->b, turned = cos(2 * d->c), most = fabs(turned);
+    nti_expected r;
+    nt_tensor *s = nt_scale(nti_point_sum(p), -b2 / 2), *k = nt_scale(p->k, b2), *zero = nti_point_scalar(p, 0);
+    nt_tensor *e1 = nt_exp(nt_add(s, k)), *e2 = nt_exp(nt_sub(s, k)), *up = nt_less_equal(zero, k);
+    nt_tensor *above = nt_mul(e1, nt_expm1(nt_scale(nt_select(up, k, zero), -2))), *below = nt_mul(e2, nt_expm1(nt_scale(nt_select(up, zero, k), 2)));
+    nt_tensor *less = nt_add(nt_scale(e1, 1 - most), nt_scale(nt_select(up, nt_neg(above), below), most));
+    nt_tensor *more = nt_add(e1, nt_scale(e2, most));
+    r.k = nt_scale(turned < 0 ? more : less, a2 / 2);
+    r.dot = nt_scale(turned < 0 ? less : more, a2 * b2 / 2);
+    return r;
+}
+
+static nti_expected nti_rule_exp(nti_point *p) { // of RBF, too
+    const nti_dual *d = p->d;
+    int rbf = d->kind == NTI_DUAL_RBF;
+    double b2 = rbf ? 2 * d->a : d->b * d->b;
+    nti_expected r;
+    nt_tensor *s = nt_scale(nti_point_sum(p), rbf ? -0.5 : 0.5);
+    r.k = nt_scale(nt_exp(nt_scale(nt_add(p->k, s), b2)), rbf ? 1 : d->a * d->a);
+    r.dot = nt_scale(r.k, b2);
+    return r;
+}
+
+// For b > 0 there may be no expectation: infinity, and the largest number for its derivative.
+static nti_expected nti_rule_gaussian(nti_point *p) {
+    const nti_dual *d = p->d;
+    double g = -2 * d->b, a2 = d->a * d->a, most = p->dtype == NT_F64 ? 1.7976931348623157e308 : 3.4028234663852886e38;
+    nti_expected r;
+    nt_tensor *x = nt_add_scalar(nt_add(nt_scale(nti_point_sum(p), g), nt_scale(nti_point_rest(p), g * g)), 1), *exists = NULL, *zero = nti_point_scalar(p, 0);
+    if (g < 0) {
+        exists = nt_less(nt_scale(p->one.q, -g), nti_point_scalar(p, 1));
+        if (!p->alone) exists = nt_logical_and(exists, nt_less(nt_scale(p->two.q, -g), nti_point_scalar(p, 1)));
+        exists = nt_logical_and(exists, nt_less(zero, x));
+        x = nt_select(exists, x, nti_point_scalar(p, 1));
+    }
+    nt_tensor *u = nt_rsqrt(x);
+    r.k = nt_scale(u, a2), r.dot = nt_scale(nt_mul(p->k, nt_mul(u, nt_square(u))), a2 * g * g);
+    if (!exists) return r;
+    r.k = nt_select(exists, r.k, nti_point_scalar(p, (double)INFINITY));
+    r.dot = nt_select(exists, r.dot, nt_scale(nt_sign(p->k), most));
+    return r;
+}
+
+static nti_expected nti_rule_gabor(nti_point *p) {
+    nti_expected r;
+    nt_tensor *k = p->k, *s = nti_point_sum(p), *difference = nt_scale(nti_point_rest(p), 4);
+    nt_tensor *den = nt_add_scalar(nt_add(nt_scale(s, 2), difference), 1), *num = nt_add(nt_add(s, difference), nt_scale(k, 2));
+    nt_tensor *left = nt_exp(nt_scale(nt_div(num, den), -0.5)), *more = nt_expm1(nt_scale(nt_div(k, den), 2)), *u = nt_rsqrt(den);
+    nt_tensor *even = nt_add_scalar(nt_add(nt_scale(s, 2), nt_scale(nt_add(nt_square(k), nti_point_product(p)), 4)), 1);
+    nt_tensor *odd = nt_scale(nt_mul(k, nt_add_scalar(nt_add(difference, nt_scale(s, 3)), 2)), 4);
+    r.k = nt_scale(nt_mul(left, nt_mul(more, u)), 0.5);
+    u = nt_mul(u, nt_square(nt_reciprocal(den)));
+    r.dot = nt_scale(nt_mul(nt_mul(left, u), nt_add(nt_mul(even, nt_add_scalar(more, 2)), nt_mul(odd, more))), 0.5);
+    return r;
+}
+
+static nti_expected nti_rule_sign(nti_point *p) {
+    nti_expected r;
+    nti_point_angle(p);
+    r.k = nt_add_scalar(nt_scale(p->angle, -0.63661977236758134308), 1), r.dot = NULL;
+    return r;
+}
+
+// E u^n v^n: the sum over even n - j of the pairings that leave j of each, a polynomial in q12^2 and q11 q22.
+static nt_tensor *nti_monomial_moment(const nti_point *p, nt_tensor *product, int n) {
+    nt_tensor *k2 = nt_square(p->k), *power = NULL, *y = NULL;
+    double c = 1; // of q12^n: n!; (n - j) / 2 = m
+    if (!n) return nt_full_like(p->k, 1);
+    for (int j = 2; j <= n; j++) c *= j;
+    for (int m = 0; 2 * m <= n; m++) {
+        power = m == 0 ? NULL : power ? nt_mul(power, product) : product;
+        if (!y) y = nt_full_like(k2, c);
+        else y = nt_add(nt_mul(y, k2), nt_scale(power, c));
+        int j = n - 2 * m;
+        c *= (double)j * (j - 1) / (4.0 * (m + 1) * (m + 1)); // n!^2 / (j! m!^2 4^m)
+    }
+    return n & 1 ? nt_mul(y, p->k) : y;
+}
+
+static nti_expected nti_rule_monomial(nti_point *p) {
+    int n = p->d->degree;
+    nt_tensor *product = nti_point_product(p);
+    nti_expected r;
+    r.k = nti_monomial_moment(p, product, n);
+    r.dot = n ? nt_scale(nti_monomial_moment(p, product, n - 1), (double)n * n) : NULL;
+    return r;
+}
+
+// E of u^n v^n and, times the deviations, u^(n-1) v^(n+1), where both are positive, step by step as in >>dual kernels.
+static nti_expected nti_rule_rectified(nti_point *p) {
+    const double turn = 0.15915494309189533577;
+    int degree = p->d->degree;
+    nti_expected r;
+    nti_point_angle(p);
+    nt_tensor *k = p->k, *product = nti_point_product(p), *before = nt_add_scalar(nt_scale(p->angle, -turn), 0.5);
+    nt_tensor *sine = nt_scale(p->sine, turn), *even = nt_add(sine, nt_mul(before, k)), *odd = nt_add(nt_mul(sine, k), nt_mul(before, product));
+    r.k = before, r.dot = NULL;
+    for (int n = 1; n <= degree; n++) { // even over (2n - 1)!!
+        double scale = 1, a = (double)(n + 1) / (2 * n + 1), b = (double)n / (2 * n + 1);
+        for (int j = 2; j <= n; j++) scale *= 2 * j - 1;
+        if (n == degree) {
+            r.k = nt_scale(even, scale), r.dot = nt_scale(before, scale / (2 * n - 1) * n * n);
+            break;
+        }
+        nt_tensor *next = nt_add(nt_scale(nt_mul(k, even), a), nt_scale(odd, b));
+        odd = nt_add(nt_scale(nt_mul(k, odd), b), nt_scale(nt_mul(product, even), a));
+        before = even, even = next;
+    }
+    return r;
+}
+
+static nti_expected nti_rule_hermite(nti_point *p) {
+    int n = p->d->degree;
+    nti_expected r;
+    r.k = n ? nti_int_power(p->k, n) : nt_full_like(p->k, 1);
+    r.dot = n > 1 ? nt_scale(nti_int_power(p->k, n - 1), n) : n ? nt_full_like(p->k, 1) : NULL;
+    return r;
+}
+
+static nti_expected nti_rule_normalized(nti_point *p) {
+    nti_expected r;
+    nt_tensor *e = nt_exp(nt_scale(nt_add_scalar(nti_point_correlation(p), p->d->b), p->d->a));
+    r.k = nt_mul(p->alone ? p->one.q : nt_mul(p->one.s, p->two.s), e);
+    r.dot = nt_scale(e, p->d->a);
+    return r;
+}
+
+// R_l, where the coefficient of the normalised Hermite polynomial l is R_l(q) q^(l/2): a polynomial in q.
+static nt_tensor *nti_polynomial_part(const nti_dual *d, nt_tensor *q, int l) {
+    nt_tensor *y = NULL;
+    int last = l + (d->count - 1 - l) / 2 * 2;
+    for (int n = last; n >= l; n -= 2) { // coefficients[n] n! / (2^i i! sqrt(l!)), n = 2i + l
+        double c = d->coefficients[n];
+        for (int j = 1; j <= n; j++) c *= j <= l ? sqrt((double)j) : j;
+        for (int i = 1; i <= (n - l) / 2; i++) c /= 2 * i;
+        y = y ? nt_add_scalar(nt_mul(y, q), c) : nt_full_like(q, c);
+    }
+    return y;
+}
+
+static nti_expected nti_rule_polynomial(nti_point *p) {
+    const nti_dual *d = p->d;
+    nti_expected r;
+    r.k = nt_full_like(p->k, 0), r.dot = NULL;
+    for (int l = d->count - 1; l >= 0; l--) {
+        nt_tensor *one = nti_polynomial_part(d, p->one.q, l), *both = p->alone ? nt_square(one) : nt_mul(one, nti_polynomial_part(d, p->two.q, l));
+        r.k = nt_add(nt_mul(r.k, p->k), both);
+        if (l) both = nt_scale(both, l), r.dot = nt_add(r.dot ? nt_mul(r.dot, p->k) : nt_full_like(p->k, 0), both);
+    }
+    return r;
+}
+
+// Any function ------------------------------------------------------------------------------------------------------------
+// F(z) = f(s z) recorded at the nodes of >>expansions, in double.
+static nt_tensor *nti_recur_nodes(nt_tape *t, nt_tensor **products) { // (nodes); products: weights times h_n, (nodes, terms)
+    static const double panel[] = { 0, 0.25, 1, 2.25, 4, 6.25, 9, 12.5 };
+    nt_shape shape = nti_recur_view(2, 7 * 2 * NTI_DUAL_NODES, NTI_DUAL_TERMS, 0, 0, 0), line = nti_recur_view(1, shape.size[0], 0, 0, 0, 0);
+    void *room[2];
+    nt_tensor *nodes = nti_constant_room(t, NT_F64, &line, &room[0]);
+    *products = nti_constant_room(t, NT_F64, &shape, &room[1]);
+    if (!nodes || !*products) return NULL;
+    double *z = (double *)room[0], *to = (double *)room[1];
+    for (int64_t j = 0; j < shape.size[0]; j++, to += NTI_DUAL_TERMS) {
+        double weight, bary, low = panel[j / 32], half = (panel[j / 32 + 1] - low) / 2, before = 0;
+        z[j] = low + half + half * nti_gauss_node((int)(j % NTI_DUAL_NODES), &weight, &bary);
+        if (j / NTI_DUAL_NODES % 2) z[j] = -z[j];
+        double h = weight * half * exp(-z[j] * z[j] / 2) * 0.39894228040143267794;
+        for (int n = 0; n < NTI_DUAL_TERMS; n++) {
+            double next = (z[j] * h - sqrt((double)n) * before) / sqrt((double)(n + 1));
+            to[n] = h, before = h, h = next;
+        }
+    }
+    return nodes;
+}
+
+static nti_recur_moments nti_recur_moments_of(const nt_layer *l, const nti_deviation *d) {
+    nti_application a;
+    nti_recur_moments e;
+    nt_tape *t = l->tape;
+    nt_dtype dtype = d->q ? d->q->dtype : NT_F64;
+    double zero = l->dual.f(l->dual.user, 0);
+    memset(&a, 0, sizeof a), memset(&e, 0, sizeof e);
+    if (nti_is_layer(l, NTI_ELEMENTWISE) && !l->hook.function) {
+        nti_sticky(t, NT_ERROR_ARGUMENT, "nt_kernel_record: %s has no .function that records it", l->label);
+        return e;
+    }
+    nt_tensor *products, *z = nti_recur_nodes(t, &products), *s = nt_cast(d->s, NT_F64), *at = nt_maximum(s, nt_scalar(t, NT_F64, NTI_DUAL_LEAST));
+    nt_tensor *x = nt_mul(nt_expand_dims(at, 2), z), *y = x ? l->row->apply(l, x, NULL, &a) : NULL, *one = x ? nt_full_like(x, 1) : NULL;
+    if (!y || !one) return e;
+    nt_params slope = nt_jvp(nti_list(&y, 1), nti_list(&x, 1), nti_list(&one, 1));
+    if (!slope.count) return e;
+    nt_tensor *weight = nt_slice_axis(products, 1, 0, 1), *rows = nt_matmul(y, products);
+    nt_tensor *part[2], *mean = nt_slice_axis(rows, 2, 0, 1), *less = nt_expand_dims(nt_div(s, at), 2); // s below the least: f(0) and so much of the rest
+    part[0] = nt_add_scalar(nt_mul(nt_add_scalar(mean, -zero), less), zero);
+    part[1] = nt_div(nt_slice_axis(rows, 2, 1, NTI_DUAL_TERMS), nt_expand_dims(at, 2));
+    nt_tensor *all = nt_matmul(nt_square(nt_add_scalar(y, -zero)), weight);
+    all = nt_add(nt_mul(all, nt_square(less)), nt_scale(nt_mul(nt_add_scalar(mean, -zero), less), 2 * zero));
+    e.square = nt_cast(nt_squeeze(nt_add_scalar(all, zero * zero), 2), dtype);
+    nt_tensor *dot = nt_squeeze(nt_matmul(nt_square(slope.items[0]), weight), 2), *first = nt_squeeze(nt_slice_axis(part[1], 2, 0, 1), 2);
+    e.slope = nt_cast(nt_select(d->some, dot, nt_square(first)), dtype);
+    e.row = nt_cast(nt_concat(nti_list(part, 2), 2), dtype);
+    return e;
+}
+
+static nti_expected nti_recur_series(const nti_recur *c, const nti_point *p, const nti_recur_moments *one, const nti_recur_moments *two, int full) {
+    nti_expected r;
+    nt_tensor *correlation = nti_point_correlation(p), *sum = NULL;
+    r.dot = NULL;
+    for (int n = NTI_DUAL_TERMS - 1; n >= 0; n--) {
+        nt_tensor *b[2];
+        for (int j = 0; j < 2; j++) b[j] = nti_recur_side(c, nt_squeeze(nt_slice_axis(j ? two->row : one->row, 2, n, n + 1), 2), j, full);
+        nt_tensor *both = nt_mul(b[0], b[1]);
+        if (n == 0) r.k = nt_add(nt_mul(p->k, sum), both);
+        else {
+            sum = sum ? nt_add(nt_mul(sum, correlation), both) : both, both = n > 1 ? nt_scale(both, n) : both;
+            r.dot = r.dot ? nt_add(nt_mul(r.dot, correlation), both) : both;
+        }
+    }
+    return r;
+}
+
+static nti_expected (*const nti_recur_rules[NTI_DUAL_COUNT])(nti_point *p) = { // by kind
+    NULL, nti_rule_abrelu, nti_rule_erf, nti_rule_gelu, nti_rule_sin, nti_rule_exp, nti_rule_exp, nti_rule_gaussian, nti_rule_gabor, nti_rule_sign,
+    nti_rule_monomial, nti_rule_rectified, nti_rule_polynomial, nti_rule_hermite, nti_rule_normalized, NULL
+};
+
+// What activation v needs of the images of a set.
+static const nti_activated *nti_recur_activated(nti_recur *c, int v, int set) {
+    nti_activated *a = &c->activated[set][v];
+    const nt_layer *l = c->w.step[v].layer;
+    if (a->deviation.q) return a;
+    a->deviation = nti_deviation_of(nti_recur_variance(c, v, set));
+    if (!a->deviation.q) return NULL;
+    if (l->dual.kind == NTI_DUAL_FUNCTION) a->expansion = nti_recur_moments_of(l, &a->deviation);
+    return a;
+}
+
+static nti_expected nti_recur_rule(const nti_recur *c, const nt_layer *l, nt_tensor *k, const nti_activated *one, const nti_activated *two, int full) {
+    nti_point p;
+    nti_expected r;
+    memset(&p, 0, sizeof p);
+    p.d = &l->dual, p.tape = c->w.tape, p.dtype = c->w.d.dtype, p.k = k, p.alone = !two;
+    p.one = one->deviation;
+    if (two) p.one = nti_recur_sided(c, one->deviation, 0, full), p.two = nti_recur_sided(c, two->deviation, 1, full);
+    if (l->dual.kind != NTI_DUAL_FUNCTION) return nti_recur_rules[l->dual.kind](&p);
+    if (two) return nti_recur_series(c, &p, &one->expansion, &two->expansion, full);
+    r.k = one->expansion.square, r.dot = one->expansion.slope;
+    return r;
+}
+
+// Images with themselves take what the variance gives: nothing cancels there.
+static void nti_recur_dual(nti_recur *c, int v, int full) {
+    const nt_layer *l = c->w.step[v].layer;
+    int pairs = c->set == NTI_PAIRS_OF;
+    const nti_activated *one = nti_recur_activated(c, v, pairs ? NTI_FIRST : c->set), *two = pairs ? nti_recur_activated(c, v, nti_recur_second(c)) : one;
+    nti_expected self = { NULL, NULL }, r;
+    nt_tensor *mask = nti_recur_same(c, nti_recur_positions(c, v), full), *t;
+    if (!one || !two) return;
+    if (!pairs || mask) self = nti_recur_rule(c, l, one->deviation.q, one, NULL, full);
+    if (!pairs && !full) { c->value[c->set][v] = self.k; return; }
+    r = nti_recur_rule(c, l, nti_recur_operand(c, v, 0, 0, full), one, two, full);
+    if (mask) r.k = nt_select(mask, nti_recur_side(c, self.k, 0, full), r.k);
+    c->value[c->set][v] = r.k;
+    t = pairs && r.dot ? nti_recur_operand(c, v, 0, 1, full) : NULL;
+    if (!t) return;
+    if (mask) r.dot = nt_select(mask, nti_recur_side(c, self.dot, 0, full), r.dot);
+    c->tangent[v] = nt_mul(t, r.dot);
+}
+
+// Layers that mix all positions -------------------------------------------------------------------------------------------
+
+// What queries and keys see: x mixed with the embeddings of positions.
+static nt_tensor *nti_recur_embed(const nti_recur *c, const nti_cov_step *s, nt_tensor *x) {
+    const nt_global_attention_desc *d = &s->layer->attention;
+    int64_t n = nti_cov_positions(s->size);
+    double own, position = nti_cov_embedding_share(s, &own);
+    nt_shape shape = nti_recur_view(2, n, n, 0, 0, 0);
+    void *data;
+    if (own != 1) x = nt_scale(x, own);
+    if (position == 0 || !x) return x;
+    nt_tensor *r = nti_constant_room(c->w.tape, NT_F64, &shape, &data);
+    for (int64_t i = 0; r && i < n * n; i++) ((double *)data)[i] = position * nti_cov_embedding(d, s, i / n, i % n);
+    return r ? nt_add(x, nt_cast(r, x->dtype)) : NULL;
+}
+
+static nt_tensor *nti_recur_attention_weights(const nti_recur *c, int v, int second) { // (n, positions, positions) of one side's images
+    const nti_cov_step *s = &c->w.step[v];
+    const nt_global_attention_desc *d = &s->layer->attention;
+    int x = s->input[0], set = c->set != NTI_PAIRS_OF ? c->set : second ? nti_recur_second(c) : NTI_FIRST;
+    nt_tensor *k = nti_recur_form(c, c->value[set][x], nti_recur_positions(c, x), c->full[NTI_OWN][x], 1);
+    return nti_attend(d->mechanism, nt_scale(nti_recur_embed(c, s, k), d->query_std * d->key_std));
+}
+
+// a x b' of matrices of positions; a and b belong to images.
+static nt_tensor *nti_recur_between(const nti_recur *c, nt_tensor *a, nt_tensor *x, nt_tensor *b) {
+    if (c->set == NTI_PAIRS_OF) a = nt_expand_dims(a, 1), b = nt_expand_dims(b, 0);
+    return nt_matmul(nt_matmul(a, x), b ? nt_swap_axes(b, NT_LAST, -2) : NULL);
+}
+
+static void nti_recur_attention(nti_recur *c, int v, nt_tensor *k, nt_tensor *t) {
+    const nti_cov_step *s = &c->w.step[v];
+    const nt_global_attention_desc *d = &s->layer->attention;
+    double std = d->out_std * d->value_std, bias = d->bias == NT_BIAS_ON ? d->b_std * d->b_std : 0;
+    nt_tensor *y[2] = { k, t };
+    if (!d->sqrt_scaling) {
+        nt_tensor *g1 = nti_recur_attention_weights(c, v, 0), *g2 = c->set == NTI_PAIRS_OF ? nti_recur_attention_weights(c, v, 1) : g1;
+        for (int a = 0; a < 2 && y[a]; a++) y[a] = nt_scale(nti_recur_between(c, g1, d->position_values ? nti_recur_embed(c, s, y[a]) : y[a], g2), std * std);
+        if (t) y[1] = nt_add(y[1], nt_scale(y[0], 2));
+    } else {
+        nt_axes both;
+        nt_tensor *seen = nti_recur_embed(c, s, k), *seen_t = t ? nti_recur_embed(c, s, t) : NULL, *value = d->position_values ? seen : k;
+        both.count = 2, both.axis[0] = -2, both.axis[1] = NT_LAST, std *= d->query_std * d->key_std;
+        nt_tensor *dot = nt_sum_axes(nt_mul(seen, value), both, 1);
+        y[0] = nt_scale(nt_mul(dot, seen), std * std);
+        if (t) {
+            nt_tensor *slope = nt_add(nt_mul(seen, d->position_values ? seen_t : t), nt_mul(value, seen_t));
+            y[1] = nt_add(nt_mul(nt_sum_axes(slope, both, 1), seen), nt_mul(dot, nt_add(seen_t, nt_scale(seen, 4))));
+            y[1] = nt_scale(y[1], std * std);
+        }
+    }
+    for (int a = 0; a < 2 && bias != 0; a++) y[a] = nt_add_scalar(y[a], bias);
+    c->value[c->set][v] = y[0];
+    if (t) c->tangent[v] = y[1];
+}
+
+// The edges of one side's images as matrices, as nt_aggregate_layer has them.
+static nt_tensor *nti_recur_edges(const nti_recur *c, const nti_cov_step *s, int second) {
+    int set = c->set != NTI_PAIRS_OF ? c->set : second ? nti_recur_second(c) : NTI_FIRST;
+    nt_tensor *e = c->pattern[set], *end[2];
+    int64_t n = nti_cov_positions(s->size), images = c->x[set]->shape[0];
+    int sparse = s->layer->aggregate.sparse, good = e && e->rank == 3 && e->shape[0] == images && e->dtype == (sparse ? NT_I32 : c->w.d.dtype);
+    if (!e) return NULL;
+    if (!good || e->shape[2] != (sparse ? 2 : n) || (!sparse && e->shape[1] != n)) {
+        nti_sticky(c->w.tape, NT_ERROR_SHAPE, "nt_kernel_record: %s of %lld positions takes .pattern%d %s, not %v", s->layer->label, (long long)n, set + 1,
+                   sparse ? "i32 (n, edges, 2)" : "(n, positions, positions) of the images' dtype", e);
+        return NULL;
+    }
+    if (!sparse) return nt_swap_axes(e, 1, 2);
+    for (int j = 0; j < 2; j++) end[j] = nt_one_hot(nt_squeeze(nt_slice_axis(e, 2, j, j + 1), 2), n, c->w.d.dtype); // no row for a negative number
+    return nt_matmul(end[1] ? nt_swap_axes(end[1], 1, 2) : NULL, end[0]);
+}
+
+static void nti_recur_mix(nti_recur *c, int v) {
+    const nti_cov_step *s = &c->w.step[v];
+    int pairs = c->set == NTI_PAIRS_OF, full = c->full[nti_recur_run(c)][v];
+    int64_t n = nti_cov_positions(s->size);
+    nt_tensor *k = nti_recur_operand(c, v, 0, 0, 1), *t = pairs ? nti_recur_operand(c, v, 0, 1, 1) : NULL;
+    if (pairs && !t && nti_is_layer(s->layer, NTI_GLOBAL_ATTENTION)) t = nt_full_like(k, 0);
+    if (nti_is_layer(s->layer, NTI_GLOBAL_ATTENTION)) nti_recur_attention(c, v, k, t);
+    else {
+        nt_tensor *a = nti_recur_edges(c, s, 0), *b = nti_recur_edges(c, s, 1);
+        c->value[c->set][v] = a ? nti_recur_between(c, a, k, b) : k;
+        if (pairs) c->tangent[v] = a && t ? nti_recur_between(c, a, t, b) : t;
+    }
+    c->value[c->set][v] = nti_recur_form(c, c->value[c->set][v], n, 1, full);
+    if (pairs) c->tangent[v] = nti_recur_form(c, c->tangent[v], n, 1, full);
+}
+
+// The call ----------------------------------------------------------------------------------------------------------------
+
+static void nti_recur_step(nti_recur *c, int v) {
+    const nti_cov_step *s = &c->w.step[v], *from = s->inputs ? &c->w.step[s->input[0]] : NULL;
+    int run = nti_recur_run(c), full = c->full[run][v], pairs = run == NTI_BETWEEN;
+    int64_t positions = nti_cov_positions(s->size);
+    switch (s->op) {
+    case NTI_COV_INPUT: c->value[c->set][v] = nti_recur_input(c, full); return;
+    case NTI_COV_PRODUCT: nti_recur_product(c, v, full); return;
+    case NTI_COV_AFFINE: nti_recur_affine(c, v, full); return;
+    case NTI_COV_DUAL: nti_recur_dual(c, v, full); return;
+    case NTI_COV_NORM: nti_recur_norm(c, v, full); return;
+    case NTI_COV_MIX: nti_recur_mix(c, v); return;
+    default: break;
+    }
+    for (int tangent = 0; tangent <= pairs; tangent++) {
+        nt_tensor *y, **to = tangent ? &c->tangent[v] : &c->value[c->set][v];
+        int wide = full || (s->op == NTI_COV_MAP && c->full[run][s->input[0]]);
+        if (s->op == NTI_COV_TOTAL) y = nti_recur_total(c, v, tangent);
+        else if (s->op == NTI_COV_STACK) y = nti_recur_stack(c, v, tangent, full);
+        else if (s->op == NTI_COV_SUM) y = nti_recur_sum(c, v, tangent, full);
+        else {
+            y = nti_recur_operand(c, v, 0, tangent, wide);
+            if (s->op == NTI_COV_DROPOUT) y = nti_recur_scaled(c, y, positions, full, s->scale);
+            else if (s->op == NTI_COV_LOCAL) y = nti_recur_local(c, y, positions, full);
+            else y = nti_recur_form(c, nti_recur_linear(c, s, from, y, wide), positions, wide, full);
+        }
+        *to = y;
+    }
+}
+
+static int nti_recur_wrong(nti_recur *c, nt_status status, const char *message) {
+    nti_sticky(c->w.tape, status, "nt_kernel_record: %s", message);
+    return 0;
+}
+
+// Squares of the standard deviations that are tensors. 0 after an error.
+static int nti_recur_weights(nti_recur *c) {
+    const nt_params *given[2] = { &c->d.W_std, &c->d.b_std };
+    nt_tape *t = c->w.tape;
+    int layers = 0, at = 0;
+    for (int v = 0; v < c->w.steps; v++) layers += nti_recur_is_weighted(&c->w.step[v]);
+    for (int j = 0; j < 2; j++)
+        if (given[j]->count && (given[j]->count != layers || !given[j]->items)) {
+            nti_sticky(t, NT_ERROR_ARGUMENT, "nt_kernel_record: .%s has %d tensors, the network %d dense layers and convolutions", j ? "b_std" : "W_std",
+                       given[j]->count, layers);
+            return 0;
+        }
+    for (int v = 0; v < c->w.steps; v++) {
+        const nti_cov_step *s = &c->w.step[v], *x = s->inputs ? &c->w.step[s->input[0]] : NULL;
+        if (!nti_recur_is_weighted(s)) continue;
+        double window = 1;
+        for (int k = 0; k < NTI_SPACE && x->op == NTI_COV_TAPS && x->layer == s->layer; k++) window *= (double)x->axis[k].window;
+        for (int j = 0; j < 2; j++) {
+            nt_tensor *std = given[j]->count ? given[j]->items[at] : NULL;
+            if (!std) continue;
+            if (!nti_alive(std)) return 0;
+            if (std->tape != t || std->rank || std->dtype != c->w.d.dtype || (j && !s->layer->use[1])) {
+                nti_sticky(t, NT_ERROR_ARGUMENT, "nt_kernel_record: .%s[%d] of %s is %v; it takes %s", j ? "b_std" : "W_std", at, s->layer->label, std,
+                           j && !s->layer->use[1] ? "none: there is no bias" : "a scalar of the images' dtype, on their tape");
+                return 0;
+            }
+            if (j) c->shift[v] = nt_square(std);
+            else c->scale[v] = nt_scale(nt_square(std), 1 / window);
+        }
+        at++;
+    }
+    return 1;
+}
+
+static nt_tensor *nti_recur_pick(const nti_recur *c, nt_tensor *x, int second) { // the images that index layers leave
+    int64_t start[NT_MAX_RANK] = { 0 }, limit[NT_MAX_RANK], step[NT_MAX_RANK], first = c->w.pick_start[second], by = c->w.pick_step[second], n = c->w.picked[second];
+    nt_axes axes;
+    if (!x || (n == x->shape[0] && by == 1)) return x;
+    for (int k = 0; k < x->rank; k++) limit[k] = x->shape[k], step[k] = 1;
+    if (by < 0) first += (n - 1) * by;
+    start[0] = n ? first : 0, step[0] = by < 0 ? -by : by, limit[0] = n ? first + (n - 1) * step[0] + 1 : 0;
+    x = nt_slice(x, start, limit, step), axes.count = 1, axes.axis[0] = 0;
+    return by < 0 ? nt_flip(x, axes) : x;
+}
+
+// The list of steps, and which pairs of positions each of them needs. 0 after an error.
+static int nti_recur_plan(nti_recur *c, const nt_layer *net) {
+    nt_tape *t = c->w.tape;
+    size_t low = t->low.used;
+    nt_status before = t->status;
+    t->status = t->latest = NT_OK;
+    if (!nti_cov_build(&c->w, net) || !nti_cov_needs_all(&c->w)) {
+        if (t->latest == NT_OK) nti_out_of_memory(t, "nt_kernel_record");
+        nti_low_rewind(t, low);
+        t->sticky = 1; // errors of recording are
+        return 0;
+    }
+    t->status = before;
+    c->steps = c->w.steps;
+    for (int set = 0; set < NTI_SETS_OF; set++) c->value[set] = (nt_tensor **)nti_cov_room(&c->w, c->steps, sizeof(nt_tensor *));
+    for (int run = 0; run < NTI_COV_RUNS; run++) c->full[run] = (uint8_t *)nti_cov_room(&c->w, c->steps, 1);
+    for (int set = 0; set < 2; set++) c->activated[set] = (nti_activated *)nti_cov_room(&c->w, c->steps, sizeof(nti_activated));
+    c->tangent = (nt_tensor **)nti_cov_room(&c->w, c->steps, sizeof(nt_tensor *));
+    c->scale = (nt_tensor **)nti_cov_room(&c->w, c->steps, sizeof(nt_tensor *)), c->shift = (nt_tensor **)nti_cov_room(&c->w, c->steps, sizeof(nt_tensor *));
+    if (c->w.failed) { nti_no_room(t, "nt_kernel_record"); return 0; }
+    for (int v = 0; v < c->steps; v++)
+        for (int run = 0; run < NTI_COV_RUNS; run++)
+            for (int k = 0; k < NTI_SPACE; k++) {
+                const nti_cov_step *s = &c->w.step[v];
+                for (int64_t d = 0; d < 2 * s->size[k] - 1; d++) c->full[run][v] |= s->need[run][k][d] && d != s->size[k] - 1;
+            }
+    return 1;
+}
+
+static int nti_recur_check(nti_recur *c, nt_tensor *x1, nt_tensor *x2) {
+    nt_kernel_desc *d = &c->w.d;
+    if (x1->dtype != NT_F32 && x1->dtype != NT_F64) return nti_recur_wrong(c, NT_ERROR_DTYPE, "images are f32 or f64");
+    if (x1->rank < 2 || x1->rank > 5) return nti_recur_wrong(c, NT_ERROR_SHAPE, "images are (n, up to 3 spatial axes, channels)");
+    int same = x2->dtype == x1->dtype && x2->rank == x1->rank;
+    for (int k = 1; k < x1->rank; k++) {
+        if (x1->shape[k] < 1 || x1->shape[k] > INT32_MAX / 4) return nti_recur_wrong(c, NT_ERROR_SHAPE, "images have sizes of 1 or more");
+        same = same && x1->shape[k] == x2->shape[k];
+    }
+    if (!same) {
+        nti_sticky(c->w.tape, NT_ERROR_SHAPE, "nt_kernel_record: images %v and %v differ in more than their number", x1, x2);
+        return 0;
+    }
+    if ((unsigned)c->d.spatial > NT_DIAGONAL) return nti_recur_wrong(c, NT_ERROR_ARGUMENT, ".spatial is NT_FULL or NT_DIAGONAL");
+    d->dtype = x1->dtype, d->spatial = c->d.spatial, d->train = c->d.train;
+    d->shape = nt_shape_make(x1->rank - 1, x1->shape + 1);
+    return 1;
+}
+
+// The images as (n, positions, channels).
+static int nti_recur_images(nti_recur *c, nt_tensor *x1, nt_tensor *x2) {
+    nt_tensor *x[2], *pattern[2];
+    x[0] = x1, x[1] = x2, pattern[0] = c->d.pattern1, pattern[1] = c->d.pattern2;
+    for (int j = 0; j < 2; j++) {
+        if (pattern[j] && (!nti_alive(pattern[j]) || pattern[j]->tape != x1->tape || !pattern[j]->rank || pattern[j]->shape[0] != x[j]->shape[0]))
+            return nti_recur_wrong(c, NT_ERROR_SHAPE, ".pattern1 and .pattern2 have the edges of each image of x1 and x2");
+        c->x[j] = nti_recur_pick(c, x[j], j), c->pattern[j] = nti_recur_pick(c, pattern[j], j);
+        if (!c->x[j]) return 0;
+        nt_shape flat = nti_recur_view(3, c->x[j]->shape[0], nti_cov_positions(c->w.step[0].size), c->w.step[0].channels, 0, 0);
+        c->x[j] = nt_reshape(c->x[j], flat);
+    }
+    return c->x[0] && c->x[1];
+}
+
+static nt_tensor *nti_recur_result(const nti_recur *c, nt_tensor *x) {
+    const nti_cov_step *s = &c->w.step[c->steps - 1];
+    int last = s->input[0];
+    nt_shape shape = nti_recur_shape(c, 0, 0);
+    x = nti_recur_form(c, x, nti_cov_positions(s->size), c->full[NTI_BETWEEN][last], c->full[NTI_BETWEEN][last] && c->d.spatial == NT_FULL);
+    if (!x) return NULL;
+    shape.rank = 2;
+    for (int side = 0; side < 1 + (c->d.spatial == NT_FULL); side++)
+        for (int k = 0; k < s->axes; k++) shape.size[shape.rank++] = s->size[s->place[k]];
+    return nt_reshape(x, shape);
+}
+
+NT_API nt_kernels nt_kernel_record(const nt_layer *net, nt_tensor *x1, nt_tensor *x2, const nt_kernel_record_desc *desc) {
+    nt_kernels result = { NULL, NULL };
+    nti_recur c;
+    if (!net || !x1 || !nti_alive(x1) || (x2 && !nti_alive(x2))) return result;
+    memset(&c, 0, sizeof c);
+    if (desc) c.d = *desc;
+    c.w.tape = net->tape, c.w.symmetric = !x2;
+    if (!x2) x2 = x1, c.d.pattern2 = c.d.pattern1;
+    if (x1->tape != net->tape || x2->tape != net->tape) {
+        nti_recur_wrong(&c, NT_ERROR_ARGUMENT, "the images belong to another tape than the network");
+        return result;
+    }
+    if (!nti_recur_check(&c, x1, x2)) return result;
+    c.w.picked[0] = x1->shape[0], c.w.picked[1] = x2->shape[0], c.w.pick_step[0] = c.w.pick_step[1] = 1;
+    nti_naming name = nti_name_errors(x1, "nt_kernel_record");
+    int good = nti_recur_plan(&c, net) && nti_recur_images(&c, x1, x2) && nti_recur_weights(&c), last = good ? c.w.step[c.steps - 1].input[0] : 0;
+    for (int v = 0; good && v <= last && !c.w.tape->sticky; v++)
+        for (c.set = 0; c.set < NTI_SETS_OF; c.set++) {
+            if (c.set == NTI_SECOND && c.w.symmetric) continue;
+            if (nti_cov_needs(&c.w.step[v], nti_recur_run(&c))) nti_recur_step(&c, v);
+        }
+    if (good && !c.w.tape->sticky) {
+        c.set = NTI_PAIRS_OF;
+        nt_tensor *k = c.value[NTI_PAIRS_OF][last], *t = c.tangent[last];
+        result.nngp = nti_recur_result(&c, k), result.ntk = nti_recur_result(&c, t || !k ? t : nt_full_like(k, 0));
+    }
+    nti_named(name, NULL);
+    return result;
 }
 // >>empirical kernels
 // ---------------------------------------------------------------------------------------------------------------------

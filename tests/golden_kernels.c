@@ -361,6 +361,25 @@ static const void *pattern_of(run *r, const char *name, int64_t *edges) {
     return p.dtype == NT_I32 ? p.data : gd_as(r->c, p, r->dtype).data;
 }
 
+static nt_tensor *edges_of(run *r, const char *name) {
+    gd_tensor p;
+    if (!gd_find(r->c, name, &p)) return NULL;
+    if (p.dtype != NT_I32) p = gd_as(r->c, p, r->dtype);
+    return nt_constant(r->t, p.dtype, p.shape, p.data);
+}
+
+// The same by the recorded recursion.
+static void run_record(run *r, nt_layer *net, nt_tensor *x1, nt_tensor *x2, nt_kernel_spatial spatial, const char *const *names) {
+    nt_kernel_record_desc d;
+    if (!has(r, names[0]) && !has(r, names[1])) return;
+    memset(&d, 0, sizeof d);
+    d.spatial = spatial, d.train = 1, d.pattern1 = edges_of(r, "pattern1"), d.pattern2 = edges_of(r, "pattern2");
+    nt_kernels k = nt_kernel_record(net, x1, x2, &d);
+    nt_tensor *both[2] = { k.nngp, k.ntk };
+    for (int j = 0; j < 2; j++)
+        if (has(r, names[j])) check_values(r, 1, &both[j], &names[j]);
+}
+
 static void run_kernel(run *r) {
     gd_tensor x1 = need(r, "x1"), x2;
     int both = has(r, "x2");
@@ -377,6 +396,10 @@ static void run_kernel(run *r) {
     run_pairs(r, net, &x1, both ? &x2 : NULL, d, NT_DIAGONAL, "nngp_diag", "ntk_diag");
     run_own(r, net, &x1, d, NT_FULL, "cov1");
     run_own(r, net, &x1, d, NT_DIAGONAL, "var1");
+    if (d.masked || gd_stopped(r->c)) return;
+    static const char *const full[] = { "nngp", "ntk" }, *const diagonal[] = { "nngp_diag", "ntk_diag" };
+    nt_tensor *t1 = input_of(r, "x1"), *t2 = both ? input_of(r, "x2") : NULL;
+    run_record(r, net, t1, t2, NT_FULL, full), run_record(r, net, t1, t2, NT_DIAGONAL, diagonal);
 }
 
 // Both kernels of all examples, training ones first.
