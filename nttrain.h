@@ -25888,10 +25888,17 @@ NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, cons
 enum { NTI_FIRST, NTI_SECOND, NTI_PAIRS_OF, NTI_SETS_OF }; // values: of each image of x1 with itself, of x2, of the pairs
 
 // Of variances: the variance, its root and inverse root, 0 where there is none, and where there is some.
-typedef struct nti_deviation { nt_tensor *q, *s, *i, *some; } nti_deviation;
+typedef struct nti_deviation {
+    nt_tensor *q, *s, *i, *some;
+} nti_deviation;
 // Of any function f of deviation s: a_0 and a_n / s of >>expansions, (n, positions, terms), E f^2 and E f'^2.
-typedef struct nti_recur_moments { nt_tensor *row, *square, *slope; } nti_recur_moments;
-typedef struct nti_activated { nti_deviation deviation; nti_recur_moments expansion; } nti_activated; // what an activation needs of images, (n, positions)
+typedef struct nti_recur_moments {
+    nt_tensor *row, *square, *slope;
+} nti_recur_moments;
+typedef struct nti_activated {
+    nti_deviation deviation;
+    nti_recur_moments expansion;
+} nti_activated; // what an activation needs of images, (n, positions)
 
 typedef struct nti_point { // what the rule of an activation is given: covariances of pairs, or variances alone
     const nti_dual *d;
@@ -25902,17 +25909,19 @@ typedef struct nti_point { // what the rule of an activation is given: covarianc
     int alone;
     nt_tensor *angle, *sine; // of nti_point_angle
 } nti_point;
-typedef struct nti_expected { nt_tensor *k, *dot; } nti_expected; // dot NULL: zero
+typedef struct nti_expected {
+    nt_tensor *k, *dot;
+} nti_expected; // dot NULL: zero
 
 typedef struct nti_recur {
     nti_cov w;
     nt_kernel_record_desc d;
-    nt_tensor *x[2], *pattern[2]; // (n, positions, channels); (n, positions, positions)
+    nt_tensor *x[2], *pattern[2];              // (n, positions, channels); (n, positions, positions)
     nt_tensor **value[NTI_SETS_OF], **tangent; // by step; NULL tangent: zero
-    uint8_t *full[NTI_COV_RUNS];  // by step: all pairs of positions are needed
-    nti_activated *activated[2];  // by step
-    nt_tensor **scale, **shift;   // by step: of weights and biases whose numbers are tensors
-    int set, steps;               // of the values in hand
+    uint8_t *full[NTI_COV_RUNS];               // by step: all pairs of positions are needed
+    nti_activated *activated[2];               // by step
+    nt_tensor **scale, **shift;                // by step: of weights and biases whose numbers are tensors
+    int set, steps;                            // of the values in hand
 } nti_recur;
 
 static nt_tensor *nti_recur_number(const nti_recur *c, double x) { return nt_scalar(c->w.tape, c->w.d.dtype, x); }
@@ -26013,14 +26022,18 @@ static nt_tensor *nti_recur_taps(nt_tensor *y, const nti_cov_axis *a, int full) 
 static nt_tensor *nti_recur_matrix(const nti_recur *c, const nti_cov_axis *a, int squared) {
     nt_shape shape = nti_recur_view(2, a->out, a->in, 0, 0, 0);
     void *data;
-    nt_tensor *m = nti_shape_argument(c->w.tape, "nt_kernel_record", c->w.d.dtype, &shape) ? nti_constant_room(c->w.tape, c->w.d.dtype, &shape, &data) : NULL;
+    nt_tensor *m = nti_shape_argument(c->w.tape, "nt_kernel_record", c->w.d.dtype, &shape)
+                       ? nti_constant_room(c->w.tape, c->w.d.dtype, &shape, &data)
+                       : NULL;
     if (!m) return NULL;
     memset(data, 0, nt_bytes(m));
     for (int64_t q = 0; q < a->in; q++)
         for (int32_t e = a->first[q]; e < a->first[q + 1]; e++) {
             double x = squared ? a->weight[e] * a->weight[e] : a->weight[e];
-            if (c->w.d.dtype == NT_F64) ((double *)data)[a->to[e] * a->in + q] = x;
-            else ((float *)data)[a->to[e] * a->in + q] = (float)x;
+            if (c->w.d.dtype == NT_F64)
+                ((double *)data)[a->to[e] * a->in + q] = x;
+            else
+                ((float *)data)[a->to[e] * a->in + q] = (float)x;
         }
     return m;
 }
@@ -26043,8 +26056,8 @@ static nt_tensor *nti_recur_linear(const nti_recur *c, const nti_cov_step *s, co
         for (int j = 0; j < NTI_SPACE; j++) *(j < k ? &before : &behind) *= j == k ? 1 : size[j];
         if (s->op == NTI_COV_TAPS ? a->in == a->out && a->window == 1 && a->stride == 1 && !a->low : !a->first) continue;
         if (s->op == NTI_COV_TAPS) {
-            x = nt_reshape(x, full ? nti_recur_view(5, sets * before, size[k], behind * before, size[k], behind) :
-                                     nti_recur_view(3, sets * before, size[k], behind, 0, 0));
+            x = nt_reshape(x, full ? nti_recur_view(5, sets * before, size[k], behind * before, size[k], behind)
+                                   : nti_recur_view(3, sets * before, size[k], behind, 0, 0));
             x = nti_recur_taps(x, a, full);
         } else {
             nt_tensor *m = nti_recur_matrix(c, a, !full);
@@ -26068,8 +26081,10 @@ static nt_tensor *nti_recur_stack(const nti_recur *c, int v, int tangent, int fu
         int64_t size = c->w.step[s->input[b]].size[k];
         if (!x) continue;
         low[1] = low[3] = s->begin[b], high[1] = high[3] = s->size[k] - s->begin[b] - size;
-        if (full) x = nt_reshape(x, nti_recur_view(5, sets * before, size, behind * before, size, behind));
-        else x = nt_reshape(x, nti_recur_view(3, sets * before, size, behind, 0, 0));
+        if (full)
+            x = nt_reshape(x, nti_recur_view(5, sets * before, size, behind * before, size, behind));
+        else
+            x = nt_reshape(x, nti_recur_view(3, sets * before, size, behind, 0, 0));
         x = nt_pad(x, low, high, NULL, 0);
         sum = sum ? nt_add(sum, x) : x;
     }
@@ -26121,13 +26136,16 @@ static nt_tensor *nti_recur_input(const nti_recur *c, int full) {
     int64_t n = x->shape[0], m = y->shape[0], positions = x->shape[1], channels = x->shape[2];
     nt_axes order, last;
     last.count = 1, last.axis[0] = NT_LAST, order.count = 4;
-    if (c->set != NTI_PAIRS_OF) k = full ? nt_matmul(x, nt_swap_axes(x, 1, 2)) : nt_sum_axes(nt_square(x), last, 0);
+    if (c->set != NTI_PAIRS_OF)
+        k = full ? nt_matmul(x, nt_swap_axes(x, 1, 2)) : nt_sum_axes(nt_square(x), last, 0);
     else if (full || positions == 1) { // (n1, positions, n2, positions)
         order.axis[0] = 0, order.axis[1] = 2, order.axis[2] = 1, order.axis[3] = 3;
         k = nt_matmul(nt_reshape(x, nti_recur_view(2, n * positions, channels, 0, 0, 0)),
                       nt_swap_axes(nt_reshape(y, nti_recur_view(2, m * positions, channels, 0, 0, 0)), 0, 1));
-        if (full) k = nt_transpose(nt_reshape(k, nti_recur_view(4, n, positions, m, positions, 0)), order);
-        else k = nt_reshape(k, nti_recur_view(3, n, m, 1, 0, 0));
+        if (full)
+            k = nt_transpose(nt_reshape(k, nti_recur_view(4, n, positions, m, positions, 0)), order);
+        else
+            k = nt_reshape(k, nti_recur_view(3, n, m, 1, 0, 0));
     } else {
         order.count = 3, order.axis[0] = 1, order.axis[1] = 2, order.axis[2] = 0;
         k = nt_transpose(nt_matmul(nt_swap_axes(x, 0, 1), nt_swap_axes(nt_swap_axes(y, 0, 1), 1, 2)), order);
@@ -26148,8 +26166,10 @@ static nt_tensor *nti_recur_side(const nti_recur *c, nt_tensor *x, int second, i
     nt_shape shape;
     if (!x) return NULL;
     memset(&shape, 0, sizeof shape);
-    if (c->set != NTI_PAIRS_OF) shape.size[shape.rank++] = x->shape[0];
-    else shape.size[second] = x->shape[0], shape.size[!second] = 1, shape.rank = 2;
+    if (c->set != NTI_PAIRS_OF)
+        shape.size[shape.rank++] = x->shape[0];
+    else
+        shape.size[second] = x->shape[0], shape.size[!second] = 1, shape.rank = 2;
     if (full && second) shape.size[shape.rank++] = 1;
     shape.size[shape.rank++] = x->shape[1];
     if (full && !second) shape.size[shape.rank++] = 1;
@@ -26169,17 +26189,24 @@ static int nti_recur_is_weighted(const nti_cov_step *s) { return s->op == NTI_CO
 // Affine steps keep the order: t = scale t + mix k + shift_t, k = scale k + shift.
 static void nti_recur_affine(nti_recur *c, int v, int full) {
     const nti_cov_step *s = &c->w.step[v];
-    nt_tensor *x = nti_recur_operand(c, v, 0, 0, full), *y = c->set == NTI_PAIRS_OF ? nti_recur_operand(c, v, 0, 1, full) : NULL, *k = x, *t = NULL;
+    nt_tensor *x = nti_recur_operand(c, v, 0, 0, full), *y = c->set == NTI_PAIRS_OF ? nti_recur_operand(c, v, 0, 1, full) : NULL, *k = x,
+              *t = NULL;
     int weighted = nti_recur_is_weighted(s);
-    if (c->scale[v]) k = nt_mul(x, c->scale[v]);
-    else if (s->scale != 1) k = nt_scale(x, s->scale);
-    if (c->shift[v]) k = nt_add(k, c->shift[v]);
-    else if (s->shift != 0) k = nt_add_scalar(k, s->shift);
+    if (c->scale[v])
+        k = nt_mul(x, c->scale[v]);
+    else if (s->scale != 1)
+        k = nt_scale(x, s->scale);
+    if (c->shift[v])
+        k = nt_add(k, c->shift[v]);
+    else if (s->shift != 0)
+        k = nt_add_scalar(k, s->shift);
     c->value[c->set][v] = k;
     if (c->set != NTI_PAIRS_OF) return;
     if (y) y = c->scale[v] ? nt_mul(y, c->scale[v]) : nt_scale(y, s->scale);
-    if (weighted && s->layer->parameterization == NT_PARAM_NTK) t = k;
-    else if (weighted) t = nt_scale(x, s->mix);
+    if (weighted && s->layer->parameterization == NT_PARAM_NTK)
+        t = k;
+    else if (weighted)
+        t = nt_scale(x, s->mix);
     if (t != k && s->shift_t != 0) t = nt_add_scalar(t, s->shift_t);
     c->tangent[v] = t && y ? nt_add(t, y) : t ? t : y;
 }
@@ -26227,7 +26254,8 @@ static nti_deviation nti_deviation_of(nt_tensor *q) {
     memset(&d, 0, sizeof d);
     if (!q) return d;
     nt_tensor *zero = nt_scalar(q->tape, q->dtype, 0), *one = nt_scalar(q->tape, q->dtype, 1);
-    d.q = q, d.some = nt_greater_equal(q, nt_scalar(q->tape, q->dtype, q->dtype == NT_F64 ? 2.2250738585072014e-308 : 1.1754943508222875e-38));
+    d.q = q,
+    d.some = nt_greater_equal(q, nt_scalar(q->tape, q->dtype, q->dtype == NT_F64 ? 2.2250738585072014e-308 : 1.1754943508222875e-38));
     nt_tensor *safe = nt_select(d.some, q, one);
     d.s = nt_select(d.some, nt_sqrt(safe), zero), d.i = nt_select(d.some, nt_rsqrt(safe), zero);
     return d;
@@ -26302,7 +26330,8 @@ static nti_expected nti_rule_sin(nti_point *p) {
     nti_expected r;
     nt_tensor *s = nt_scale(nti_point_sum(p), -b2 / 2), *k = nt_scale(p->k, b2), *zero = nti_point_scalar(p, 0);
     nt_tensor *e1 = nt_exp(nt_add(s, k)), *e2 = nt_exp(nt_sub(s, k)), *up = nt_less_equal(zero, k);
-    nt_tensor *above = nt_mul(e1, nt_expm1(nt_scale(nt_select(up, k, zero), -2))), *below = nt_mul(e2, nt_expm1(nt_scale(nt_select(up, zero, k), 2)));
+    nt_tensor *above = nt_mul(e1, nt_expm1(nt_scale(nt_select(up, k, zero), -2))),
+              *below = nt_mul(e2, nt_expm1(nt_scale(nt_select(up, zero, k), 2)));
     nt_tensor *less = nt_add(nt_scale(e1, 1 - most), nt_scale(nt_select(up, nt_neg(above), below), most));
     nt_tensor *more = nt_add(e1, nt_scale(e2, most));
     r.k = nt_scale(turned < 0 ? more : less, a2 / 2);
@@ -26326,7 +26355,8 @@ static nti_expected nti_rule_gaussian(nti_point *p) {
     const nti_dual *d = p->d;
     double g = -2 * d->b, a2 = d->a * d->a, most = p->dtype == NT_F64 ? 1.7976931348623157e308 : 3.4028234663852886e38;
     nti_expected r;
-    nt_tensor *x = nt_add_scalar(nt_add(nt_scale(nti_point_sum(p), g), nt_scale(nti_point_rest(p), g * g)), 1), *exists = NULL, *zero = nti_point_scalar(p, 0);
+    nt_tensor *x = nt_add_scalar(nt_add(nt_scale(nti_point_sum(p), g), nt_scale(nti_point_rest(p), g * g)), 1), *exists = NULL,
+              *zero = nti_point_scalar(p, 0);
     if (g < 0) {
         exists = nt_less(nt_scale(p->one.q, -g), nti_point_scalar(p, 1));
         if (!p->alone) exists = nt_logical_and(exists, nt_less(nt_scale(p->two.q, -g), nti_point_scalar(p, 1)));
@@ -26369,8 +26399,10 @@ static nt_tensor *nti_monomial_moment(const nti_point *p, nt_tensor *product, in
     for (int j = 2; j <= n; j++) c *= j;
     for (int m = 0; 2 * m <= n; m++) {
         power = m == 0 ? NULL : power ? nt_mul(power, product) : product;
-        if (!y) y = nt_full_like(k2, c);
-        else y = nt_add(nt_mul(y, k2), nt_scale(power, c));
+        if (!y)
+            y = nt_full_like(k2, c);
+        else
+            y = nt_add(nt_mul(y, k2), nt_scale(power, c));
         int j = n - 2 * m;
         c *= (double)j * (j - 1) / (4.0 * (m + 1) * (m + 1)); // n!^2 / (j! m!^2 4^m)
     }
@@ -26393,7 +26425,8 @@ static nti_expected nti_rule_rectified(nti_point *p) {
     nti_expected r;
     nti_point_angle(p);
     nt_tensor *k = p->k, *product = nti_point_product(p), *before = nt_add_scalar(nt_scale(p->angle, -turn), 0.5);
-    nt_tensor *sine = nt_scale(p->sine, turn), *even = nt_add(sine, nt_mul(before, k)), *odd = nt_add(nt_mul(sine, k), nt_mul(before, product));
+    nt_tensor *sine = nt_scale(p->sine, turn), *even = nt_add(sine, nt_mul(before, k)),
+              *odd = nt_add(nt_mul(sine, k), nt_mul(before, product));
     r.k = before, r.dot = NULL;
     for (int n = 1; n <= degree; n++) { // even over (2n - 1)!!
         double scale = 1, a = (double)(n + 1) / (2 * n + 1), b = (double)n / (2 * n + 1);
@@ -26443,7 +26476,8 @@ static nti_expected nti_rule_polynomial(nti_point *p) {
     nti_expected r;
     r.k = nt_full_like(p->k, 0), r.dot = NULL;
     for (int l = d->count - 1; l >= 0; l--) {
-        nt_tensor *one = nti_polynomial_part(d, p->one.q, l), *both = p->alone ? nt_square(one) : nt_mul(one, nti_polynomial_part(d, p->two.q, l));
+        nt_tensor *one = nti_polynomial_part(d, p->one.q, l),
+                  *both = p->alone ? nt_square(one) : nt_mul(one, nti_polynomial_part(d, p->two.q, l));
         r.k = nt_add(nt_mul(r.k, p->k), both);
         if (l) both = nt_scale(both, l), r.dot = nt_add(r.dot ? nt_mul(r.dot, p->k) : nt_full_like(p->k, 0), both);
     }
@@ -26454,7 +26488,8 @@ static nti_expected nti_rule_polynomial(nti_point *p) {
 // F(z) = f(s z) recorded at the nodes of >>expansions, in double.
 static nt_tensor *nti_recur_nodes(nt_tape *t, nt_tensor **products) { // (nodes); products: weights times h_n, (nodes, terms)
     static const double panel[] = { 0, 0.25, 1, 2.25, 4, 6.25, 9, 12.5 };
-    nt_shape shape = nti_recur_view(2, 7 * 2 * NTI_DUAL_NODES, NTI_DUAL_TERMS, 0, 0, 0), line = nti_recur_view(1, shape.size[0], 0, 0, 0, 0);
+    nt_shape shape = nti_recur_view(2, 7 * 2 * NTI_DUAL_NODES, NTI_DUAL_TERMS, 0, 0, 0),
+             line = nti_recur_view(1, shape.size[0], 0, 0, 0, 0);
     void *room[2];
     nt_tensor *nodes = nti_constant_room(t, NT_F64, &line, &room[0]);
     *products = nti_constant_room(t, NT_F64, &shape, &room[1]);
@@ -26484,13 +26519,15 @@ static nti_recur_moments nti_recur_moments_of(const nt_layer *l, const nti_devia
         nti_sticky(t, NT_ERROR_ARGUMENT, "nt_kernel_record: %s has no .function that records it", l->label);
         return e;
     }
-    nt_tensor *products, *z = nti_recur_nodes(t, &products), *s = nt_cast(d->s, NT_F64), *at = nt_maximum(s, nt_scalar(t, NT_F64, NTI_DUAL_LEAST));
+    nt_tensor *products, *z = nti_recur_nodes(t, &products), *s = nt_cast(d->s, NT_F64),
+                         *at = nt_maximum(s, nt_scalar(t, NT_F64, NTI_DUAL_LEAST));
     nt_tensor *x = nt_mul(nt_expand_dims(at, 2), z), *y = x ? l->row->apply(l, x, NULL, &a) : NULL, *one = x ? nt_full_like(x, 1) : NULL;
     if (!y || !one) return e;
     nt_params slope = nt_jvp(nti_list(&y, 1), nti_list(&x, 1), nti_list(&one, 1));
     if (!slope.count) return e;
     nt_tensor *weight = nt_slice_axis(products, 1, 0, 1), *rows = nt_matmul(y, products);
-    nt_tensor *part[2], *mean = nt_slice_axis(rows, 2, 0, 1), *less = nt_expand_dims(nt_div(s, at), 2); // s below the least: f(0) and so much of the rest
+    nt_tensor *part[2], *mean = nt_slice_axis(rows, 2, 0, 1),
+                        *less = nt_expand_dims(nt_div(s, at), 2); // s below the least: f(0) and so much of the rest
     part[0] = nt_add_scalar(nt_mul(nt_add_scalar(mean, -zero), less), zero);
     part[1] = nt_div(nt_slice_axis(rows, 2, 1, NTI_DUAL_TERMS), nt_expand_dims(at, 2));
     nt_tensor *all = nt_matmul(nt_square(nt_add_scalar(y, -zero)), weight);
@@ -26502,7 +26539,8 @@ static nti_recur_moments nti_recur_moments_of(const nt_layer *l, const nti_devia
     return e;
 }
 
-static nti_expected nti_recur_series(const nti_recur *c, const nti_point *p, const nti_recur_moments *one, const nti_recur_moments *two, int full) {
+static nti_expected nti_recur_series(const nti_recur *c, const nti_point *p, const nti_recur_moments *one, const nti_recur_moments *two,
+                                     int full) {
     nti_expected r;
     nt_tensor *correlation = nti_point_correlation(p), *sum = NULL;
     r.dot = NULL;
@@ -26510,7 +26548,8 @@ static nti_expected nti_recur_series(const nti_recur *c, const nti_point *p, con
         nt_tensor *b[2];
         for (int j = 0; j < 2; j++) b[j] = nti_recur_side(c, nt_squeeze(nt_slice_axis(j ? two->row : one->row, 2, n, n + 1), 2), j, full);
         nt_tensor *both = nt_mul(b[0], b[1]);
-        if (n == 0) r.k = nt_add(nt_mul(p->k, sum), both);
+        if (n == 0)
+            r.k = nt_add(nt_mul(p->k, sum), both);
         else {
             sum = sum ? nt_add(nt_mul(sum, correlation), both) : both, both = n > 1 ? nt_scale(both, n) : both;
             r.dot = r.dot ? nt_add(nt_mul(r.dot, correlation), both) : both;
@@ -26520,8 +26559,22 @@ static nti_expected nti_recur_series(const nti_recur *c, const nti_point *p, con
 }
 
 static nti_expected (*const nti_recur_rules[NTI_DUAL_COUNT])(nti_point *p) = { // by kind
-    NULL, nti_rule_abrelu, nti_rule_erf, nti_rule_gelu, nti_rule_sin, nti_rule_exp, nti_rule_exp, nti_rule_gaussian, nti_rule_gabor, nti_rule_sign,
-    nti_rule_monomial, nti_rule_rectified, nti_rule_polynomial, nti_rule_hermite, nti_rule_normalized, NULL
+    NULL,
+    nti_rule_abrelu,
+    nti_rule_erf,
+    nti_rule_gelu,
+    nti_rule_sin,
+    nti_rule_exp,
+    nti_rule_exp,
+    nti_rule_gaussian,
+    nti_rule_gabor,
+    nti_rule_sign,
+    nti_rule_monomial,
+    nti_rule_rectified,
+    nti_rule_polynomial,
+    nti_rule_hermite,
+    nti_rule_normalized,
+    NULL
 };
 
 // What activation v needs of the images of a set.
@@ -26535,7 +26588,8 @@ static const nti_activated *nti_recur_activated(nti_recur *c, int v, int set) {
     return a;
 }
 
-static nti_expected nti_recur_rule(const nti_recur *c, const nt_layer *l, nt_tensor *k, const nti_activated *one, const nti_activated *two, int full) {
+static nti_expected nti_recur_rule(const nti_recur *c, const nt_layer *l, nt_tensor *k, const nti_activated *one, const nti_activated *two,
+                                   int full) {
     nti_point p;
     nti_expected r;
     memset(&p, 0, sizeof p);
@@ -26552,12 +26606,16 @@ static nti_expected nti_recur_rule(const nti_recur *c, const nt_layer *l, nt_ten
 static void nti_recur_dual(nti_recur *c, int v, int full) {
     const nt_layer *l = c->w.step[v].layer;
     int pairs = c->set == NTI_PAIRS_OF;
-    const nti_activated *one = nti_recur_activated(c, v, pairs ? NTI_FIRST : c->set), *two = pairs ? nti_recur_activated(c, v, nti_recur_second(c)) : one;
+    const nti_activated *one = nti_recur_activated(c, v, pairs ? NTI_FIRST : c->set),
+                        *two = pairs ? nti_recur_activated(c, v, nti_recur_second(c)) : one;
     nti_expected self = { NULL, NULL }, r;
     nt_tensor *mask = nti_recur_same(c, nti_recur_positions(c, v), full), *t;
     if (!one || !two) return;
     if (!pairs || mask) self = nti_recur_rule(c, l, one->deviation.q, one, NULL, full);
-    if (!pairs && !full) { c->value[c->set][v] = self.k; return; }
+    if (!pairs && !full) {
+        c->value[c->set][v] = self.k;
+        return;
+    }
     r = nti_recur_rule(c, l, nti_recur_operand(c, v, 0, 0, full), one, two, full);
     if (mask) r.k = nt_select(mask, nti_recur_side(c, self.k, 0, full), r.k);
     c->value[c->set][v] = r.k;
@@ -26604,7 +26662,8 @@ static void nti_recur_attention(nti_recur *c, int v, nt_tensor *k, nt_tensor *t)
     nt_tensor *y[2] = { k, t };
     if (!d->sqrt_scaling) {
         nt_tensor *g1 = nti_recur_attention_weights(c, v, 0), *g2 = c->set == NTI_PAIRS_OF ? nti_recur_attention_weights(c, v, 1) : g1;
-        for (int a = 0; a < 2 && y[a]; a++) y[a] = nt_scale(nti_recur_between(c, g1, d->position_values ? nti_recur_embed(c, s, y[a]) : y[a], g2), std * std);
+        for (int a = 0; a < 2 && y[a]; a++)
+            y[a] = nt_scale(nti_recur_between(c, g1, d->position_values ? nti_recur_embed(c, s, y[a]) : y[a], g2), std * std);
         if (t) y[1] = nt_add(y[1], nt_scale(y[0], 2));
     } else {
         nt_axes both;
@@ -26628,15 +26687,17 @@ static nt_tensor *nti_recur_edges(const nti_recur *c, const nti_cov_step *s, int
     int set = c->set != NTI_PAIRS_OF ? c->set : second ? nti_recur_second(c) : NTI_FIRST;
     nt_tensor *e = c->pattern[set], *end[2];
     int64_t n = nti_cov_positions(s->size), images = c->x[set]->shape[0];
-    int sparse = s->layer->aggregate.sparse, good = e && e->rank == 3 && e->shape[0] == images && e->dtype == (sparse ? NT_I32 : c->w.d.dtype);
+    int sparse = s->layer->aggregate.sparse,
+        good = e && e->rank == 3 && e->shape[0] == images && e->dtype == (sparse ? NT_I32 : c->w.d.dtype);
     if (!e) return NULL;
     if (!good || e->shape[2] != (sparse ? 2 : n) || (!sparse && e->shape[1] != n)) {
-        nti_sticky(c->w.tape, NT_ERROR_SHAPE, "nt_kernel_record: %s of %lld positions takes .pattern%d %s, not %v", s->layer->label, (long long)n, set + 1,
-                   sparse ? "i32 (n, edges, 2)" : "(n, positions, positions) of the images' dtype", e);
+        nti_sticky(c->w.tape, NT_ERROR_SHAPE, "nt_kernel_record: %s of %lld positions takes .pattern%d %s, not %v", s->layer->label,
+                   (long long)n, set + 1, sparse ? "i32 (n, edges, 2)" : "(n, positions, positions) of the images' dtype", e);
         return NULL;
     }
     if (!sparse) return nt_swap_axes(e, 1, 2);
-    for (int j = 0; j < 2; j++) end[j] = nt_one_hot(nt_squeeze(nt_slice_axis(e, 2, j, j + 1), 2), n, c->w.d.dtype); // no row for a negative number
+    for (int j = 0; j < 2; j++)
+        end[j] = nt_one_hot(nt_squeeze(nt_slice_axis(e, 2, j, j + 1), 2), n, c->w.d.dtype); // no row for a negative number
     return nt_matmul(end[1] ? nt_swap_axes(end[1], 1, 2) : NULL, end[0]);
 }
 
@@ -26646,7 +26707,8 @@ static void nti_recur_mix(nti_recur *c, int v) {
     int64_t n = nti_cov_positions(s->size);
     nt_tensor *k = nti_recur_operand(c, v, 0, 0, 1), *t = pairs ? nti_recur_operand(c, v, 0, 1, 1) : NULL;
     if (pairs && !t && nti_is_layer(s->layer, NTI_GLOBAL_ATTENTION)) t = nt_full_like(k, 0);
-    if (nti_is_layer(s->layer, NTI_GLOBAL_ATTENTION)) nti_recur_attention(c, v, k, t);
+    if (nti_is_layer(s->layer, NTI_GLOBAL_ATTENTION))
+        nti_recur_attention(c, v, k, t);
     else {
         nt_tensor *a = nti_recur_edges(c, s, 0), *b = nti_recur_edges(c, s, 1);
         c->value[c->set][v] = a ? nti_recur_between(c, a, k, b) : k;
@@ -26663,25 +26725,44 @@ static void nti_recur_step(nti_recur *c, int v) {
     int run = nti_recur_run(c), full = c->full[run][v], pairs = run == NTI_BETWEEN;
     int64_t positions = nti_cov_positions(s->size);
     switch (s->op) {
-    case NTI_COV_INPUT: c->value[c->set][v] = nti_recur_input(c, full); return;
-    case NTI_COV_PRODUCT: nti_recur_product(c, v, full); return;
-    case NTI_COV_AFFINE: nti_recur_affine(c, v, full); return;
-    case NTI_COV_DUAL: nti_recur_dual(c, v, full); return;
-    case NTI_COV_NORM: nti_recur_norm(c, v, full); return;
-    case NTI_COV_MIX: nti_recur_mix(c, v); return;
-    default: break;
+    case NTI_COV_INPUT:
+        c->value[c->set][v] = nti_recur_input(c, full);
+        return;
+    case NTI_COV_PRODUCT:
+        nti_recur_product(c, v, full);
+        return;
+    case NTI_COV_AFFINE:
+        nti_recur_affine(c, v, full);
+        return;
+    case NTI_COV_DUAL:
+        nti_recur_dual(c, v, full);
+        return;
+    case NTI_COV_NORM:
+        nti_recur_norm(c, v, full);
+        return;
+    case NTI_COV_MIX:
+        nti_recur_mix(c, v);
+        return;
+    default:
+        break;
     }
     for (int tangent = 0; tangent <= pairs; tangent++) {
         nt_tensor *y, **to = tangent ? &c->tangent[v] : &c->value[c->set][v];
         int wide = full || (s->op == NTI_COV_MAP && c->full[run][s->input[0]]);
-        if (s->op == NTI_COV_TOTAL) y = nti_recur_total(c, v, tangent);
-        else if (s->op == NTI_COV_STACK) y = nti_recur_stack(c, v, tangent, full);
-        else if (s->op == NTI_COV_SUM) y = nti_recur_sum(c, v, tangent, full);
+        if (s->op == NTI_COV_TOTAL)
+            y = nti_recur_total(c, v, tangent);
+        else if (s->op == NTI_COV_STACK)
+            y = nti_recur_stack(c, v, tangent, full);
+        else if (s->op == NTI_COV_SUM)
+            y = nti_recur_sum(c, v, tangent, full);
         else {
             y = nti_recur_operand(c, v, 0, tangent, wide);
-            if (s->op == NTI_COV_DROPOUT) y = nti_recur_scaled(c, y, positions, full, s->scale);
-            else if (s->op == NTI_COV_LOCAL) y = nti_recur_local(c, y, positions, full);
-            else y = nti_recur_form(c, nti_recur_linear(c, s, from, y, wide), positions, wide, full);
+            if (s->op == NTI_COV_DROPOUT)
+                y = nti_recur_scaled(c, y, positions, full, s->scale);
+            else if (s->op == NTI_COV_LOCAL)
+                y = nti_recur_local(c, y, positions, full);
+            else
+                y = nti_recur_form(c, nti_recur_linear(c, s, from, y, wide), positions, wide, full);
         }
         *to = y;
     }
@@ -26700,8 +26781,8 @@ static int nti_recur_weights(nti_recur *c) {
     for (int v = 0; v < c->w.steps; v++) layers += nti_recur_is_weighted(&c->w.step[v]);
     for (int j = 0; j < 2; j++)
         if (given[j]->count && (given[j]->count != layers || !given[j]->items)) {
-            nti_sticky(t, NT_ERROR_ARGUMENT, "nt_kernel_record: .%s has %d tensors, the network %d dense layers and convolutions", j ? "b_std" : "W_std",
-                       given[j]->count, layers);
+            nti_sticky(t, NT_ERROR_ARGUMENT, "nt_kernel_record: .%s has %d tensors, the network %d dense layers and convolutions",
+                       j ? "b_std" : "W_std", given[j]->count, layers);
             return 0;
         }
     for (int v = 0; v < c->w.steps; v++) {
@@ -26714,12 +26795,15 @@ static int nti_recur_weights(nti_recur *c) {
             if (!std) continue;
             if (!nti_alive(std)) return 0;
             if (std->tape != t || std->rank || std->dtype != c->w.d.dtype || (j && !s->layer->use[1])) {
-                nti_sticky(t, NT_ERROR_ARGUMENT, "nt_kernel_record: .%s[%d] of %s is %v; it takes %s", j ? "b_std" : "W_std", at, s->layer->label, std,
+                nti_sticky(t, NT_ERROR_ARGUMENT, "nt_kernel_record: .%s[%d] of %s is %v; it takes %s", j ? "b_std" : "W_std", at,
+                           s->layer->label, std,
                            j && !s->layer->use[1] ? "none: there is no bias" : "a scalar of the images' dtype, on their tape");
                 return 0;
             }
-            if (j) c->shift[v] = nt_square(std);
-            else c->scale[v] = nt_scale(nt_square(std), 1 / window);
+            if (j)
+                c->shift[v] = nt_square(std);
+            else
+                c->scale[v] = nt_scale(nt_square(std), 1 / window);
         }
         at++;
     }
@@ -26727,7 +26811,8 @@ static int nti_recur_weights(nti_recur *c) {
 }
 
 static nt_tensor *nti_recur_pick(const nti_recur *c, nt_tensor *x, int second) { // the images that index layers leave
-    int64_t start[NT_MAX_RANK] = { 0 }, limit[NT_MAX_RANK], step[NT_MAX_RANK], first = c->w.pick_start[second], by = c->w.pick_step[second], n = c->w.picked[second];
+    int64_t start[NT_MAX_RANK] = { 0 }, limit[NT_MAX_RANK], step[NT_MAX_RANK], first = c->w.pick_start[second], by = c->w.pick_step[second],
+            n = c->w.picked[second];
     nt_axes axes;
     if (!x || (n == x->shape[0] && by == 1)) return x;
     for (int k = 0; k < x->rank; k++) limit[k] = x->shape[k], step[k] = 1;
@@ -26755,8 +26840,12 @@ static int nti_recur_plan(nti_recur *c, const nt_layer *net) {
     for (int run = 0; run < NTI_COV_RUNS; run++) c->full[run] = (uint8_t *)nti_cov_room(&c->w, c->steps, 1);
     for (int set = 0; set < 2; set++) c->activated[set] = (nti_activated *)nti_cov_room(&c->w, c->steps, sizeof(nti_activated));
     c->tangent = (nt_tensor **)nti_cov_room(&c->w, c->steps, sizeof(nt_tensor *));
-    c->scale = (nt_tensor **)nti_cov_room(&c->w, c->steps, sizeof(nt_tensor *)), c->shift = (nt_tensor **)nti_cov_room(&c->w, c->steps, sizeof(nt_tensor *));
-    if (c->w.failed) { nti_no_room(t, "nt_kernel_record"); return 0; }
+    c->scale = (nt_tensor **)nti_cov_room(&c->w, c->steps, sizeof(nt_tensor *)),
+    c->shift = (nt_tensor **)nti_cov_room(&c->w, c->steps, sizeof(nt_tensor *));
+    if (c->w.failed) {
+        nti_no_room(t, "nt_kernel_record");
+        return 0;
+    }
     for (int v = 0; v < c->steps; v++)
         for (int run = 0; run < NTI_COV_RUNS; run++)
             for (int k = 0; k < NTI_SPACE; k++) {
@@ -26790,7 +26879,8 @@ static int nti_recur_images(nti_recur *c, nt_tensor *x1, nt_tensor *x2) {
     nt_tensor *x[2], *pattern[2];
     x[0] = x1, x[1] = x2, pattern[0] = c->d.pattern1, pattern[1] = c->d.pattern2;
     for (int j = 0; j < 2; j++) {
-        if (pattern[j] && (!nti_alive(pattern[j]) || pattern[j]->tape != x1->tape || !pattern[j]->rank || pattern[j]->shape[0] != x[j]->shape[0]))
+        if (pattern[j] &&
+            (!nti_alive(pattern[j]) || pattern[j]->tape != x1->tape || !pattern[j]->rank || pattern[j]->shape[0] != x[j]->shape[0]))
             return nti_recur_wrong(c, NT_ERROR_SHAPE, ".pattern1 and .pattern2 have the edges of each image of x1 and x2");
         c->x[j] = nti_recur_pick(c, x[j], j), c->pattern[j] = nti_recur_pick(c, pattern[j], j);
         if (!c->x[j]) return 0;
@@ -26827,7 +26917,8 @@ NT_API nt_kernels nt_kernel_record(const nt_layer *net, nt_tensor *x1, nt_tensor
     if (!nti_recur_check(&c, x1, x2)) return result;
     c.w.picked[0] = x1->shape[0], c.w.picked[1] = x2->shape[0], c.w.pick_step[0] = c.w.pick_step[1] = 1;
     nti_naming name = nti_name_errors(x1, "nt_kernel_record");
-    int good = nti_recur_plan(&c, net) && nti_recur_images(&c, x1, x2) && nti_recur_weights(&c), last = good ? c.w.step[c.steps - 1].input[0] : 0;
+    int good = nti_recur_plan(&c, net) && nti_recur_images(&c, x1, x2) && nti_recur_weights(&c),
+        last = good ? c.w.step[c.steps - 1].input[0] : 0;
     for (int v = 0; good && v <= last && !c.w.tape->sticky; v++)
         for (c.set = 0; c.set < NTI_SETS_OF; c.set++) {
             if (c.set == NTI_SECOND && c.w.symmetric) continue;
