@@ -19030,11 +19030,14 @@ static int nti_pass_plans(nti_graph *g) { // phases, tiles and scratch of every 
 #define NTI_BEAM_WORK 150000.0    // candidates and comparisons of one search
 #define NTI_BEAM_ROOM ((size_t)1 << 16) // instructions times states
 #define NTI_BEAM_FREE ((size_t)8192)
-#define NTI_RULES 12
-#define NTI_RULE_WORK 4.0e7       // buffers squared times rules that place them
-#define NTI_PLACE_WORK 2000000.0  // buffers squared times attempts of the search for offsets
-#define NTI_PLACE_LEAST 100       // attempts at least, of up to so many buffers, while more than two per cent are lost
-#define NTI_PLACE_MOST 4096
+#define NTI_FILL_BUFFERS 16384    // most that are worth any effort beyond a first placing
+#define NTI_FILL_TRIES 64         // attempts to place them without loss; crowds and buffers to be looked at, and more for each buffer
+#define NTI_FILL_WORK 2.0e6
+#define NTI_FILL_BUFFER_WORK 2.0e3
+#define NTI_FILL_FAR_TRIES 1024   // the same while more than two per cent are lost
+#define NTI_FILL_FAR_WORK 5.0e7
+#define NTI_FILL_FAR_BUFFER_WORK 2.5e4
+#define NTI_FILL_AGAIN 200        // attempts that learn from each other
 
 typedef struct nti_buffer { size_t bytes, offset; int32_t birth, death; } nti_buffer; // alive in [birth, death], instruction positions
 
@@ -19551,99 +19554,11 @@ static int nti_pass_bound(nti_graph *g, nti_schedule *s) {
 }
 
 typedef struct nti_placing {
-    nti_buffer *buffer;
-    int32_t count, peak_position;
-    int32_t *order;   // in which buffers are placed
-    int32_t *placed;  // by rising offset
+    nti_buffer *buffer; // numbered by birth
+    int32_t count;
+    int32_t *placed; // by rising offset
     size_t *offset;
-    int best_gap;     // the tightest gap instead of the lowest
 } nti_placing;
-
-// Places all buffers in the given order, each into a gap between those it meets in time; gives up beyond `limit`.
-static size_t nti_place(nti_placing *a, size_t limit) {
-    size_t top = 0;
-    for (int32_t k = 0; k < a->count; k++) {
-        int32_t b = a->order[k];
-        const nti_buffer *x = &a->buffer[b];
-        size_t end = 0, at = 0, tight = SIZE_MAX;
-        int found = 0;
-        for (int32_t j = 0; j < k && !(found && !a->best_gap); j++) {
-            const nti_buffer *y = &a->buffer[a->placed[j]];
-            if (y->death < x->birth || x->death < y->birth || !y->bytes) continue;
-            size_t low = a->offset[a->placed[j]];
-            if (low >= end && low - end >= x->bytes && low - end < tight) at = end, tight = low - end, found = 1;
-            if (low + y->bytes > end) end = low + y->bytes;
-        }
-        if (!found) at = end;
-        a->offset[b] = at;
-        if (at + x->bytes > top) top = at + x->bytes;
-        if (top > limit) return top;
-        int32_t j = k;
-        for (; j > 0 && a->offset[a->placed[j - 1]] > at; j--) a->placed[j] = a->placed[j - 1];
-        a->placed[j] = b;
-    }
-    return top;
-}
-
-static double nti_place_key(const nti_placing *a, const nti_buffer *b, int rule) {
-    double bytes = (double)b->bytes, time = (double)(b->death - b->birth + 1);
-    switch (rule) {
-    case 0: return bytes * 1e6 + time;
-    case 1: return bytes * time;
-    case 2: return time * 1e3 + bytes * 1e-6;
-    case 3: return -(double)b->birth;
-    case 4: return (double)b->death;
-    default:
-        return b->birth <= a->peak_position && b->death >= a->peak_position ? 1e18 + time : bytes; // what makes the bound lies without gaps
-    }
-}
-
-static void nti_place_sort(nti_placing *a, int rule) { // a shell sort: stable enough, since ties go by number
-    for (int32_t k = 0; k < a->count; k++) a->order[k] = k;
-    for (int32_t gap = a->count / 2; gap > 0; gap /= 2)
-        for (int32_t k = gap; k < a->count; k++) {
-            int32_t b = a->order[k], j = k;
-            double key = nti_place_key(a, &a->buffer[b], rule);
-            for (; j >= gap; j -= gap) {
-                double other = nti_place_key(a, &a->buffer[a->order[j - gap]], rule);
-                if (other > key || (other == key && a->order[j - gap] < b)) break;
-                a->order[j] = a->order[j - gap];
-            }
-            a->order[j] = b;
-        }
-}
-
-static uint32_t nti_next_random(uint32_t *state) { return *state = *state * 1664525u + 1013904223u, *state >> 8; }
-
-// Moves a buffer that touches the top to an earlier place in the order, sometimes swaps two more, keeps what is not worse.
-static size_t nti_place_search(nti_placing *a, size_t top, size_t bound, int32_t *trial, size_t *best_offset) {
-    uint32_t random = 12345;
-    int attempts = (int)(NTI_PLACE_WORK / ((double)a->count * (double)a->count + 1)), more = 4 * attempts;
-    int32_t *order = a->order;
-    if (more < NTI_PLACE_LEAST && a->count <= NTI_PLACE_MOST) more = NTI_PLACE_LEAST;
-    for (int t = 0; t < (top > bound + bound / 50 ? more : attempts) && top > bound; t++) { // harder while it is more than two per cent away
-        int32_t high = 0;
-        memcpy(trial, order, (size_t)a->count * sizeof *trial);
-        for (int32_t k = 0; k < a->count; k++)
-            if (best_offset[order[k]] + a->buffer[order[k]].bytes == top) high = k;
-        int32_t to = high ? (int32_t)(nti_next_random(&random) % (uint32_t)high) : 0, b = trial[high];
-        memmove(trial + to + 1, trial + to, (size_t)(high - to) * sizeof *trial);
-        trial[to] = b;
-        for (uint32_t swaps = nti_next_random(&random) % 3; swaps; swaps--) {
-            uint32_t p = nti_next_random(&random) % (uint32_t)a->count, q = nti_next_random(&random) % (uint32_t)a->count;
-            int32_t x = trial[p];
-            trial[p] = trial[q], trial[q] = x;
-        }
-        a->order = trial;
-        size_t reached = nti_place(a, top);
-        a->order = order;
-        if (reached > top) continue;
-        top = reached;
-        memcpy(order, trial, (size_t)a->count * sizeof *trial);
-        memcpy(best_offset, a->offset, (size_t)a->count * sizeof *best_offset);
-    }
-    return top;
-}
 
 // Places the buffers as time goes by, each into the tightest gap of that moment. What has died stays in the line until half of
 // it is dead; its end is cut. Buffers are numbered by birth; `next` chains those that die together.
@@ -19683,40 +19598,249 @@ static size_t nti_place_in_time(nti_placing *a, int32_t positions, int32_t *dyin
     return top;
 }
 
+// Filling from below. A crowd is a largest set of buffers alive at once; what is placed has a skyline over the crowds. The lowest
+// step of it is filled first: by the heaviest buffer that reaches into it, if it ends within; else the step is raised to its lower
+// neighbour, and what lies between is lost. Where a crowd cannot lose that much under the height aimed at, the heaviest buffer of
+// that crowd goes in; where there is none, the attempt has failed, and what the crowd still lacks is heavier in the next one.
+#define NTI_FILL_DONE SIZE_MAX // height of a step on which nothing comes any more
+
+typedef struct nti_fill {
+    const nti_buffer *buffer;
+    int32_t count, crowds, leaves;
+    int32_t *from, *to; // crowds that a buffer is in
+    double *weight;
+    int32_t *late, *heavy; // two trees over what is not placed: the latest `to`, or -1; the heaviest
+    size_t *offset;
+    size_t *all, *rest;    // bytes of a crowd; of what is not placed
+    size_t *height;        // of the step that begins with this crowd
+    int32_t *last, *first; // crowds of the step that begins, that ends with this one
+    int32_t *low;          // a tree over the crowds: where the lowest step begins
+    size_t aim;
+    int32_t failed; // the crowd that an attempt failed at
+    double work, limit;
+} nti_fill;
+
+// Cuts time into crowds: at each death behind a birth. `closed` counts the crowds up to a position.
+static void nti_fill_crowds(nti_fill *f, int32_t positions, int32_t *closed) {
+    int32_t b = 0, grown = 0;
+    memset(closed, 0, (size_t)positions * sizeof *closed);
+    for (int32_t k = 0; k < f->count; k++) closed[f->buffer[k].death] = 1;
+    f->crowds = 0;
+    for (int32_t p = 0; p < positions; p++) {
+        for (; b < f->count && f->buffer[b].birth == p; b++) f->from[b] = f->crowds, grown = 1;
+        if (closed[p] && grown) f->crowds++, grown = 0;
+        closed[p] = f->crowds;
+    }
+    memset(f->all, 0, ((size_t)f->crowds + 1) * sizeof *f->all);
+    for (b = 0; b < f->count; b++) {
+        f->to[b] = closed[f->buffer[b].death] - 1;
+        f->all[f->from[b]] += f->buffer[b].bytes, f->all[f->to[b] + 1] -= f->buffer[b].bytes;
+    }
+    for (int32_t c = 1; c < f->crowds; c++) f->all[c] += f->all[c - 1];
+}
+
+static void nti_fill_up(nti_fill *f, int32_t a) {
+    const int32_t *late = &f->late[2 * a], *heavy = &f->heavy[2 * a];
+    int right = late[1] >= 0 && (late[0] < 0 || f->weight[heavy[1]] > f->weight[heavy[0]]);
+    f->late[a] = late[0] > late[1] ? late[0] : late[1], f->heavy[a] = heavy[right];
+}
+
+// The first buffer from b on that is not placed, alive in crowd c or later, and heavier than that; `count` if there is none.
+static int32_t nti_fill_next(const nti_fill *f, int32_t b, int32_t c, double weight) {
+    int32_t a = b + f->leaves;
+    if (b >= f->count) return f->count;
+    for (;;) {
+        if (f->late[a] >= c && f->weight[f->heavy[a]] > weight) {
+            if (a >= f->leaves) return a - f->leaves;
+            a *= 2;
+            continue;
+        }
+        while (a & 1) a /= 2;
+        if (!a) return f->count;
+        a++;
+    }
+}
+
+static void nti_fill_height(nti_fill *f, int32_t c, size_t height) {
+    f->height[c] = height;
+    for (int32_t a = (c + f->leaves) / 2; a; a /= 2) {
+        const int32_t *low = &f->low[2 * a];
+        f->low[a] = low[f->height[low[1]] < f->height[low[0]]];
+    }
+}
+
+static void nti_fill_step(nti_fill *f, int32_t l, int32_t r, size_t height) {
+    f->last[l] = r, f->first[r] = l;
+    nti_fill_height(f, l, height);
+}
+
+static void nti_fill_join(nti_fill *f, int32_t l) { // the step that begins with crowd l and the one before it, if they are level
+    if (l <= 0 || l >= f->crowds || f->height[f->first[l - 1]] != f->height[l]) return;
+    size_t height = f->height[l];
+    nti_fill_height(f, l, NTI_FILL_DONE);
+    nti_fill_step(f, f->first[l - 1], f->last[l], height);
+}
+
+static void nti_fill_level(nti_fill *f, int32_t l, int32_t r, size_t height) {
+    nti_fill_step(f, l, r, height);
+    nti_fill_join(f, r + 1), nti_fill_join(f, l);
+}
+
+// Puts buffer b on the step from l to r.
+static void nti_fill_place(nti_fill *f, int32_t b, int32_t l, int32_t r) {
+    size_t low = f->height[l], left = 0;
+    int32_t from = f->from[b], to = f->to[b], a = b + f->leaves;
+    for (int32_t c = from; c <= to; c++) left |= f->rest[c] -= f->buffer[b].bytes;
+    f->offset[b] = low, f->work += to - from, f->late[a] = -1;
+    for (a /= 2; a; a /= 2) nti_fill_up(f, a);
+    if (from > l) nti_fill_step(f, l, from - 1, low);
+    if (to < r) nti_fill_step(f, to + 1, r, low);
+    nti_fill_level(f, from, to, left ? low + f->buffer[b].bytes : NTI_FILL_DONE);
+}
+
+// The heaviest buffer that reaches into crowds l to r; with `must` that lies within them and is alive in that crowd. -1: none.
+static int32_t nti_fill_choose(nti_fill *f, int32_t l, int32_t r, int32_t must) {
+    int32_t best = -1, at = must < 0 ? l : must;
+    double weight = -1;
+    for (int32_t b = nti_fill_next(f, 0, at, weight); b < f->count && f->from[b] <= r;
+         b = nti_fill_next(f, b + 1, at, weight), f->work += 8)
+        if (must < 0 || (f->from[b] <= must && f->from[b] >= l && f->to[b] <= r)) best = b, weight = f->weight[b];
+    return best;
+}
+
+static void nti_fill_begin(nti_fill *f) {
+    for (int32_t k = 0; k < f->leaves; k++) f->late[f->leaves + k] = k < f->count ? f->to[k] : -1, f->heavy[f->leaves + k] = k;
+    for (int32_t a = f->leaves - 1; a; a--) nti_fill_up(f, a);
+    memcpy(f->rest, f->all, (size_t)f->crowds * sizeof *f->rest);
+    memset(f->offset, 0, (size_t)f->count * sizeof *f->offset);
+    for (int32_t k = 0; k < f->leaves; k++) f->height[k] = NTI_FILL_DONE, f->low[f->leaves + k] = k;
+    for (int32_t a = f->leaves - 1; a; a--) f->low[a] = f->low[2 * a];
+    nti_fill_step(f, 0, f->crowds - 1, 0);
+    f->failed = -1, f->work += f->leaves;
+}
+
+// The crowd of the step that must have a buffer now, since it cannot afford the step's rise; -1: all can.
+static int32_t nti_fill_must(nti_fill *f, int32_t l, int32_t r, size_t up) {
+    int32_t tight = l;
+    if (up == NTI_FILL_DONE) return -1;
+    for (int32_t c = l; c <= r; c++)
+        if (f->rest[c] > f->rest[tight]) tight = c;
+    f->work += r - l;
+    return f->rest[tight] && up + f->rest[tight] > f->aim ? tight : -1;
+}
+
+// Raises or fills the lowest step: 0 when all is placed, or where the attempt has failed.
+static int nti_fill_lowest(nti_fill *f) {
+    int32_t l = f->low[1], r = f->last[l];
+    size_t low = f->height[l], up = NTI_FILL_DONE;
+    if (low == NTI_FILL_DONE) return 0;
+    if (l > 0 && f->height[f->first[l - 1]] == NTI_FILL_DONE) nti_fill_height(f, l, NTI_FILL_DONE), l = f->first[l - 1];
+    if (r + 1 < f->crowds && f->height[r + 1] == NTI_FILL_DONE) r = f->last[r + 1];
+    nti_fill_step(f, l, r, low);
+    if (l > 0) up = f->height[f->first[l - 1]];
+    if (r + 1 < f->crowds && f->height[r + 1] < up) up = f->height[r + 1];
+    int32_t must = nti_fill_must(f, l, r, up), b = nti_fill_choose(f, l, r, must);
+    f->work += 8;
+    if (b < 0 && must >= 0)
+        f->failed = must;
+    else if (b < 0)
+        nti_fill_level(f, l, r, NTI_FILL_DONE);
+    else if (f->from[b] >= l && f->to[b] <= r)
+        nti_fill_place(f, b, l, r);
+    else
+        nti_fill_level(f, l, r, up);
+    return f->failed < 0;
+}
+
+static size_t nti_fill_top(const nti_fill *f) {
+    size_t top = 0;
+    for (int32_t b = 0; b < f->count; b++)
+        if (f->offset[b] + f->buffer[b].bytes > top) top = f->offset[b] + f->buffer[b].bytes;
+    return top;
+}
+
+static uint32_t nti_next_random(uint32_t *state) { return *state = *state * 1664525u + 1013904223u, *state >> 8; }
+
+// Weights to begin with: first how long a buffer lives; later also its bytes, or both, up to a random factor of two.
+static void nti_fill_weigh(nti_fill *f, int time, uint32_t *random) {
+    for (int32_t b = 0; b < f->count; b++) {
+        double life = f->to[b] - f->from[b] + 1, bytes = (double)f->buffer[b].bytes;
+        f->weight[b] = time % 3 == 0 ? life : time % 3 == 1 ? life * bytes : bytes;
+        if (time) f->weight[b] *= 1 + (nti_next_random(random) % 1024) / 1024.0;
+    }
+}
+
+// Attempts at heights between the bound and two per cent above it, and higher when many have failed. The lowest top; its offsets in `best`.
+static size_t nti_fill_search(nti_fill *f, size_t top, size_t bound, size_t *best) {
+    uint32_t random = 12345;
+    for (int t = 0; top > bound; t++) {
+        int far = top > bound + bound / 50;
+        f->limit = far ? NTI_FILL_FAR_WORK + NTI_FILL_FAR_BUFFER_WORK * f->count : NTI_FILL_WORK + NTI_FILL_BUFFER_WORK * f->count;
+        if (t >= (far ? NTI_FILL_FAR_TRIES : NTI_FILL_TRIES) || f->work >= f->limit) break;
+        size_t room = bound / 50 / 4 * (size_t)(4 + t / 64);
+        if (room > top - 1 - bound) room = top - 1 - bound;
+        f->aim = bound + room / 3 * (size_t)(t % 4);
+        if (t % NTI_FILL_AGAIN == 0) nti_fill_weigh(f, t / NTI_FILL_AGAIN, &random);
+        nti_fill_begin(f);
+        while (f->work < f->limit && nti_fill_lowest(f)) {
+        }
+        if (f->work >= f->limit) break;
+        if (f->failed < 0) {
+            top = nti_fill_top(f);
+            memcpy(best, f->offset, (size_t)f->count * sizeof *best);
+            continue;
+        }
+        for (int32_t b = nti_fill_next(f, 0, f->failed, -1); b < f->count && f->from[b] <= f->failed;
+             b = nti_fill_next(f, b + 1, f->failed, -1))
+            f->weight[b] *= 1 + (nti_next_random(&random) % 1024) / 2048.0;
+    }
+    return top;
+}
+
+// Better offsets than those in `best`, whose top is the schedule's peak. 0: no memory for temporaries.
+static int nti_pass_fill_offsets(nti_graph *g, nti_schedule *s, size_t *offset, size_t *best) {
+    nti_fill f;
+    size_t n = (size_t)s->buffers, low = g->tape->low.used;
+    int32_t *closed;
+    memset(&f, 0, sizeof f);
+    f.buffer = s->buffer, f.count = s->buffers, f.offset = offset, f.leaves = 1;
+    while (f.leaves < f.count) f.leaves *= 2;
+    const nti_want want[] = { { &f.from, n, sizeof *f.from },
+                              { &f.to, n, sizeof *f.to },
+                              { &f.late, 2 * (size_t)f.leaves, sizeof *f.late },
+                              { &f.heavy, 2 * (size_t)f.leaves, sizeof *f.heavy },
+                              { &f.weight, n, sizeof *f.weight },
+                              { &f.all, n + 1, sizeof *f.all },
+                              { &f.rest, n, sizeof *f.rest },
+                              { &f.height, (size_t)f.leaves, sizeof *f.height },
+                              { &f.low, 2 * (size_t)f.leaves, sizeof *f.low },
+                              { &f.last, n, sizeof *f.last },
+                              { &f.first, n, sizeof *f.first },
+                              { &closed, (size_t)g->works + 1, sizeof *closed } };
+    if (!nti_graph_rooms(g, want, 12)) return 0;
+    nti_fill_crowds(&f, g->works + 1, closed);
+    s->peak = nti_fill_search(&f, s->peak, s->bound, best);
+    nti_end_rewind(g->tape, &g->tape->low, low);
+    return 1;
+}
+
 static int nti_pass_offsets(nti_graph *g, nti_schedule *s) {
     size_t n = s->buffers ? (size_t)s->buffers : 1, *best;
-    int32_t *trial, *best_order, *dying;
+    int32_t *next, *dying;
     uint8_t *alive;
     nti_placing a;
     a.buffer = s->buffer, a.count = s->buffers;
     const nti_want want[] = { { &best, n, sizeof *best },
                               { &a.offset, n, sizeof *a.offset },
-                              { &a.order, n, sizeof *a.order },
                               { &a.placed, n, sizeof *a.placed },
-                              { &trial, n, sizeof *trial },
-                              { &best_order, n, sizeof *best_order },
+                              { &next, n, sizeof *next },
                               { &dying, (size_t)g->works + 1, sizeof *dying },
                               { &alive, n, 1 } };
-    if (!nti_graph_rooms(g, want, 8) || !nti_pass_bound(g, s)) return 0;
-    a.peak_position = s->peak_position;
-    size_t top = nti_place_in_time(&a, g->works + 1, dying, trial, alive);
+    if (!nti_graph_rooms(g, want, 6) || !nti_pass_bound(g, s)) return 0;
+    s->peak = nti_place_in_time(&a, g->works + 1, dying, next, alive);
     memcpy(best, a.offset, (size_t)a.count * sizeof *best);
-    for (int32_t k = 0; k < a.count; k++) best_order[k] = k;
-    double rules = NTI_RULE_WORK / ((double)n * (double)n + 1);
-    for (int rule = 0; rule < NTI_RULES && top > s->bound; rule++) {
-        if (rule >= (top > s->bound + s->bound / 50 ? 8 : 1) * rules) break; // harder while it is more than two per cent away
-        a.best_gap = rule % 2;
-        nti_place_sort(&a, rule / 2);
-        size_t reached = nti_place(&a, top - 1);
-        if (reached >= top) continue;
-        top = reached;
-        memcpy(best, a.offset, (size_t)a.count * sizeof *best), memcpy(best_order, a.order, (size_t)a.count * sizeof *best_order);
-    }
-    memcpy(a.order, best_order, (size_t)a.count * sizeof *best_order);
-    a.best_gap = 0;
-    if (top > s->bound && a.count > 1) top = nti_place_search(&a, top, s->bound, trial, best);
+    if (s->peak > s->bound && s->buffers <= NTI_FILL_BUFFERS && !nti_pass_fill_offsets(g, s, a.offset, best)) return 0;
     for (int32_t b = 0; b < s->buffers; b++) s->buffer[b].offset = best[b];
-    s->peak = s->buffers ? top : 0;
     return nti_pass_holders(g, s);
 }
 

@@ -6,6 +6,7 @@
 #define NTTRAIN_IMPLEMENTATION
 #include "../nttrain.h"
 #include "graphs.h"
+#include "models.h"
 #include <time.h>
 
 static double seconds(void) {
@@ -223,33 +224,118 @@ static void test_vit_large(void) {
     nt_tape_close(v.t);
 }
 
+// The curve of a training step, point after point, as nt_budget_curve_step walks it.
+typedef struct walk { nt_compile_desc desc; nti_compile_job job; nti_recipe recipe; nti_made zero; nti_curve curve; size_t low; } walk;
+
+static int walk_begin(walk *w, nt_tensor *loss, nt_optimizer *o) {
+    nti_recipe *r = &w->recipe;
+    memset(w, 0, sizeof *w);
+    r->name = "test", r->optimizer = o, r->loss = loss, r->params = nti_trained(loss, w->desc.params);
+    int ok = nti_counters_of(o) && nti_record_gradients(r) && (r->gradients = nti_finish_list(loss->tape, r->gradients, r->params)).count && nti_record_effects(r);
+    w->job.name = "test", w->job.desc = &w->desc, w->job.outputs = nti_list(&r->loss, 1), w->job.effects = r->effects, w->zero.g.tape = loss->tape;
+    w->low = loss->tape->low.used;
+    return ok && nti_compile_passes(&w->zero.g, &w->zero.s, &w->job) && nti_pass_repeat(&w->zero.g, &w->zero.s) && nti_curve_begin(&w->curve, &w->zero.g, &w->zero.s);
+}
+
 // How often the second product of an MLP comes again at the first point with at most this share of the first one's bytes.
 static void test_second_product(void) {
     vit v = { nt_tape_open(NULL), 32, 577, 1024, 16, 24, 1 };
-    nt_tape *t = v.t;
-    nt_compile_desc d;
-    nti_compile_job job;
-    nti_recipe r;
-    nti_made zero;
-    nti_curve c;
-    memset(&d, 0, sizeof d), memset(&job, 0, sizeof job), memset(&r, 0, sizeof r), memset(&zero, 0, sizeof zero);
-    r.name = "test", r.optimizer = nt_sgd(t, NULL), r.loss = vit_loss(&v, 0), r.params = nti_trained(r.loss, d.params);
-    int ok = nti_counters_of(r.optimizer) && nti_record_gradients(&r) && (r.gradients = nti_finish_list(t, r.gradients, r.params)).count && nti_record_effects(&r);
-    job.name = "test", job.desc = &d, job.outputs = nti_list(&r.loss, 1), job.effects = r.effects, zero.g.tape = t;
-    ok = ok && nti_compile_passes(&zero.g, &zero.s, &job) && nti_pass_repeat(&zero.g, &zero.s) && nti_curve_begin(&c, &zero.g, &zero.s);
-    int64_t first = ok ? c.m.peak : 0;
+    static walk w;
+    int ok = walk_begin(&w, vit_loss(&v, 0), nt_sgd(v.t, NULL));
+    const nti_graph *g = &w.zero.g;
+    const nti_remake *m = &w.curve.m;
+    int64_t first = ok ? m->peak : 0;
     static const double share[] = { 0.5, 0.25 };
     for (int k = 0; k < 2; k++) {
         int again = 0, at = 0;
-        while (ok && (double)c.m.peak > share[k] * (double)first && nti_curve_next(&c)) at++;
-        for (int32_t p = 0; ok && p < c.m.length; p++) {
-            const nti_value *x = zero.g.work[c.m.sequence[p]] < 0 || c.m.first[c.m.sequence[p]] == p ? NULL : &zero.g.value[zero.g.work[c.m.sequence[p]]];
+        while (ok && (double)m->peak > share[k] * (double)first && nti_curve_next(&w.curve)) at++;
+        for (int32_t p = 0; ok && p < m->length; p++) {
+            const nti_value *x = g->work[m->sequence[p]] < 0 || m->first[m->sequence[p]] == p ? NULL : &g->value[g->work[m->sequence[p]]];
             if (!x || x->op != NTI_OP_MATMUL || x->node->role != NTI_BOX_VALUE) continue;
             again += x->node->in[0]->pub.shape[x->node->in[0]->pub.rank - 1] == 4 * v.dim;
         }
         tap_ok(at && !again, "ViT-L at %.0f %%: the MLP's second product never comes again (%d)", 100 * share[k], again);
     }
-    nt_tape_close(t);
+    nt_tape_close(v.t);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Addresses come within two per cent of the lower bound at every point of the curves of all models
+// ---------------------------------------------------------------------------------------------------------------------
+enum { LENET, UNET, RESNET, VIT, VIT_DEEP, GRU, LSTM }; // the other models have a function of their own
+
+static nt_layer *any_model(nt_tape *t, int kind) {
+    static const int64_t widths[] = { 16, 32, 64, 64 };
+    nt_vit_desc d;
+    memset(&d, 0, sizeof d);
+    d.patch = 4, d.dim = kind == VIT ? 96 : 192, d.depth = kind == VIT ? 6 : 12, d.heads = 3, d.outputs = 10, d.head_init.kind = NT_LECUN_NORMAL;
+    switch (kind) {
+    case LENET: return model_lenet(t, NT_F32, 6, 16, 128, 10);
+    case UNET: return model_unet(t, NT_F32, 4, widths, 3);
+    case RESNET: return model_resnet(t, NT_F32, 32, 32, 4, widths, 4, 10);
+    case GRU: case LSTM: return model_rnn(t, NT_F32, kind == LSTM, 64, 10);
+    default: return nt_vit_layer(t, &d);
+    }
+}
+
+static nt_tensor *any_loss(nt_tape *t, int kind, int linearized) {
+    int recurrent = kind == GRU || kind == LSTM;
+    nt_tensor *x = recurrent ? nt_input(t, NT_F32, NT_SHAPE(16, 24, 16)) : nt_input(t, NT_F32, NT_SHAPE(8, 32, 32, 3));
+    nt_layer *net = any_model(t, kind);
+    if (nt_init(net, nt_key(1), x) != NT_OK) return NULL;
+    nt_tensor *y = nt_apply(net, x, NULL);
+    nt_params now = nt_parameters(net);
+    if (linearized) y = nt_linearize(y, now, nt_freeze(t, now, NULL));
+    return kind == UNET ? nt_mean(nt_square(nt_sub(y, x))) : nt_mean(nt_cross_entropy(y, nt_input(t, NT_I32, NT_SHAPE(recurrent ? 16 : 8))));
+}
+
+static nt_tensor *encdec_loss(nt_tape *t, int looped) {
+    static model_params params;
+    model_encdec d = { 256, 32, 1, 0, nt_tanh };
+    d.looped = looped, params.count = 0;
+    nt_tensor *x = nt_input(t, NT_F32, NT_SHAPE(16, 784)), *noise = nt_input(t, NT_F32, NT_SHAPE(16, 16, 32));
+    return nt_neg(nt_mean(model_encdec_record(t, NT_F32, &params, nt_key(1), x, noise, &d)));
+}
+
+static nt_tensor *gpt_loss(nt_tape *t, int deep) {
+    static model_params params;
+    static model_gpt_heads heads = { 4 };
+    int64_t batch = deep ? 4 : 8, time = deep ? 32 : 64;
+    params.count = 0;
+    nt_tensor *x = nt_input(t, NT_I32, NT_SHAPE(batch, time)), *y = nt_input(t, NT_I32, NT_SHAPE(batch, time));
+    return nt_mean(nt_cross_entropy(model_gpt(t, NT_F32, &params, nt_key(1), x, 256, time, deep ? 64 : 128, deep ? 8 : 4, &heads), y));
+}
+
+static void test_addresses(void) {
+    static const struct { const char *name; nt_tensor *(*loss)(nt_tape *t, int variant); int kind, variant; } model[] = {
+        { "LeNet", NULL, LENET, 0 },       { "LeNet, linearized", NULL, LENET, 1 },  { "UNet", NULL, UNET, 0 },
+        { "UNet, linearized", NULL, UNET, 1 }, { "ResNet", NULL, RESNET, 0 },        { "ResNet, linearized", NULL, RESNET, 1 },
+        { "GRU", NULL, GRU, 0 },           { "LSTM", NULL, LSTM, 0 },                { "ViT 96 x 6", NULL, VIT, 0 },
+        { "ViT 96 x 6, linearized", NULL, VIT, 1 }, { "ViT 192 x 12", NULL, VIT_DEEP, 0 }, { "ViT 192 x 12, linearized", NULL, VIT_DEEP, 1 },
+        { "encoder and decoder", encdec_loss, 0, 0 }, { "encoder and decoder, looped", encdec_loss, 0, 1 },
+        { "GPT 128 x 4", gpt_loss, 0, 0 }, { "GPT 64 x 8", gpt_loss, 0, 1 },
+    };
+    static walk w;
+    for (size_t k = 0; k < sizeof model / sizeof *model; k++) {
+        nt_tape *t = nt_tape_open(NULL);
+        nt_tensor *loss = model[k].loss ? model[k].loss(t, model[k].variant) : any_loss(t, model[k].kind, model[k].variant);
+        double worst = 1, start = seconds();
+        size_t first = 0, last = 0;
+        int points = 0, bad = !loss || !walk_begin(&w, loss, nt_adamw(t, NULL));
+        while (!bad) {
+            size_t mark = t->low.used;
+            nti_made a;
+            bad = !nti_curve_made(&w.curve, &w.zero, &a, &w.job, w.low) || schedule_wrong(&a.g, &a.s) || (size_t)w.curve.m.peak != a.s.bound;
+            if (bad) break;
+            double ratio = (double)a.s.peak / (double)a.s.bound;
+            worst = ratio > worst ? ratio : worst, last = a.s.peak, first = points++ ? first : last;
+            nti_end_rewind(t, &t->low, mark);
+            if (!nti_curve_next(&w.curve)) break;
+        }
+        tap_ok(!bad && points > 1 && worst <= 1.02, "%s: within %.4f of the lower bound at all %d points, from %zu to %zu bytes", model[k].name, worst, points, first, last);
+        tap_note("%.2f s%s%s", seconds() - start, nt_error(t) ? ": " : "", nt_error(t) ? nt_error(t) : "");
+        nt_tape_close(t);
+    }
 }
 
 // The same bits with checkpoints, in less memory; with a budget on top in less still.
@@ -323,6 +409,7 @@ int main(int argc, char **argv) {
     test_checkpoint();
     test_vit_large();
     test_second_product();
+    test_addresses();
     test_time(argc > 1 ? 100000 : 10000); // any argument: the largest, too
     tap_note("%.2f s", seconds() - start);
     return tap_end();
