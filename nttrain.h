@@ -1136,7 +1136,7 @@ typedef struct nt_kernel_info {
     nt_shape output;            // positions of the output
 } nt_kernel_info;
 // What nt_kernel is going to take; nothing is computed.
-NT_API nt_status nt_kernel_plan(const nt_layer *net, int64_t n1, int64_t n2, const nt_kernel_desc *desc, nt_kernel_info *info);
+NT_API nt_status nt_kernel_plan(const nt_layer *net, int64_t n1, int64_t n2, const nt_kernel_desc *desc, nt_kernel_info *info); // n2 0: against itself
 // Of n1 images at x1 against n2 at x2 (row-major, channels last). x2 NULL: x1 against itself, half the work. Memory comes from the tape
 // and is given back. NT_ERROR_BUDGET names the bytes that would do.
 NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_kernel_desc *desc);
@@ -3296,6 +3296,8 @@ typedef struct nti_plane_table { // one for each pass and dtype
     void (*interleave)(const void *const *image, int64_t lanes, int64_t positions, int64_t channels, void *out);
     void (*gram)(const void *x1, int64_t rows, const void *x2, int64_t columns, int64_t channels, int64_t pitch, void *k, void *room);
     void (*gather)(const void *sides, int64_t rows, int64_t lanes_in, const int32_t *lane, int64_t lanes, void *out);
+    void (*gather_tile)(const void *sides, int64_t rows, int second, void *out);
+    void (*tile_put)(const void *tile, int64_t rows, int64_t columns, int64_t s1, int64_t s2, void *out);
     void (*norm)(const void *q, const int64_t *size, int64_t lanes, const int *over, double eps, const uint8_t *hidden, void *side);
     void (*put)(const nti_plane *p, int64_t lanes, int64_t lane, int of_t, const int64_t *size, int64_t s1, int64_t s2, void *out);
     void (*relu_sides)(const void *q, void *side, int64_t n); // of NTI_TAIL_RELU; f32
@@ -7229,6 +7231,27 @@ static void NTI_K(nti_gather_lanes)(const void *sides, int64_t rows, int64_t lan
         for (int64_t l = 0; l < lanes; l++) to[l] = from[lane[l]];
 }
 
+// The same for a tile: lane (i, j) has row i's number, or, second, column j's.
+static void NTI_K(nti_gather_tile)(const void *sides, int64_t rows, int second, void *out) {
+    const NTI_T *from = (const NTI_T *)sides;
+    NTI_T *to = (NTI_T *)out;
+    for (int64_t r = 0; r < rows; r++, from += 2 * NTI_TILE)
+        for (int i = 0; i < NTI_TILE; i++, to += NTI_TILE) {
+            if (second) memcpy(to, from + NTI_TILE, NTI_TILE * sizeof *to);
+            else
+                for (int j = 0; j < NTI_TILE; j += NTI_W) NTI_STORE(to + j, NTI_SPLAT(from[i]));
+        }
+}
+
+// A tile (rows, columns) into a matrix whose elements have these strides.
+static void NTI_K(nti_tile_put)(const void *tile, int64_t rows, int64_t columns, int64_t s1, int64_t s2, void *out) {
+    for (int64_t i = 0; i < rows; i++) {
+        const NTI_T *from = (const NTI_T *)tile + i * NTI_TILE;
+        NTI_T *to = (NTI_T *)out + i * s1;
+        for (int64_t j = 0; j < columns; j++) to[j * s2] = from[j];
+    }
+}
+
 // side = 1 / sqrt of the mean of q + eps over the axes that are marked
 static void NTI_K(nti_norm_sides)(const void *q, const int64_t *size, int64_t lanes, const int *over, double eps, const uint8_t *hidden, void *side) {
     int64_t window[NTI_SPACE], outer[NTI_SPACE];
@@ -7265,7 +7288,7 @@ static void NTI_K(nti_plane_put)(const nti_plane *p, int64_t lanes, int64_t lane
 
 static const nti_plane_table NTI_K(nti_plane_table) = { NTI_K(nti_plane_make), NTI_K(nti_plane_finish), NTI_K(nti_plane_spread),
                                                         NTI_K(nti_plane_total), NTI_K(nti_plane_store), NTI_K(nti_interleave), NTI_K(nti_gram),
-                                                        NTI_K(nti_gather_lanes), NTI_K(nti_norm_sides), NTI_K(nti_plane_put),
+                                                        NTI_K(nti_gather_lanes), NTI_K(nti_gather_tile), NTI_K(nti_tile_put), NTI_K(nti_norm_sides), NTI_K(nti_plane_put),
 #if !NTI_F64
                                                         NTI_K(nti_relu_sides) };
 #else
@@ -24201,6 +24224,9 @@ enum {
     NTI_COV_MAP, NTI_COV_TOTAL, NTI_COV_MIX, NTI_COV_OUT                                         // ends
 };
 enum { NTI_OWN, NTI_BETWEEN, NTI_COV_RUNS };
+#define NTI_COV_PARTS 16 // of the groups of a stage that ends in totals
+#define NTI_COV_BATCH 3  // the largest planes, or NTI_COV_SLOTS smaller ones, that each worker of a team makes before the calling thread takes them
+#define NTI_COV_SLOTS 32
 #define NTI_COV_FACTORS 4 // different offsets of one value in a stage
 
 typedef struct nti_cov_axis { // how an axis of a step comes from that of its operand
@@ -24228,6 +24254,7 @@ typedef struct nti_cov_step {
     nti_cov_axis axis[NTI_SPACE];
     int sides;                  // numbers for each position that the variance gives,
     int64_t side_at;            // behind those of the steps before, in positions
+    int64_t own_at;             // the same of the own run; -1: they are made, given to the pairs and forgotten
     uint8_t *need[NTI_COV_RUNS][NTI_SPACE]; // which offsets are wanted, by offset + size - 1
     nti_plane_set set[NTI_COV_RUNS];        // ends: the planes that are kept
     int64_t set_at[NTI_COV_RUNS];           // in positions
@@ -24269,6 +24296,7 @@ typedef struct nti_cov {
     int tiles;                  // pairs in tiles: images without positions
     int dots;                   // many channels: the input's covariances from the images themselves
     int ntk, failed;
+    int64_t own_sides, own_passing; // positions of: sides that the own run keeps; the largest that it forgets
     int64_t sides, sets[NTI_COV_RUNS], planes, row, items; // positions of: all sides, kept planes, planes of a stage; longest row; taps
     int64_t mixed, weights;     // positions of the largest image that is mixed; elements of attention weights
     int64_t masks;              // positions of all steps
@@ -24996,11 +25024,21 @@ static int nti_cov_stages(nti_cov *w) { // 0 after an error
     return 1;
 }
 
+static int nti_cov_needs_more(const nti_cov_step *s) { // than offset 0 of the own run
+    for (int k = 0; k < NTI_SPACE; k++)
+        for (int64_t d = 1 - s->size[k]; d < s->size[k]; d++)
+            if (d && s->need[NTI_OWN][k][d + s->size[k] - 1]) return 1;
+    return 0;
+}
+
 static void nti_cov_sizes(nti_cov *w) { // room for sides, rows and taps
     for (int v = 0; v < w->steps; v++) {
         nti_cov_step *s = &w->step[v];
         int64_t taps = 0;
-        if (s->sides) s->side_at = w->sides, w->sides += s->sides * nti_cov_positions(s->size);
+        int64_t sides = s->sides * nti_cov_positions(s->size);
+        s->side_at = w->sides, w->sides += sides, s->own_at = -1;
+        if (nti_cov_needs_more(s)) s->own_at = w->own_sides, w->own_sides += sides;
+        else w->own_passing = nti_max(w->own_passing, sides);
         s->mask_at = w->masks, w->masks += nti_cov_positions(s->size);
         w->row = nti_max(w->row, s->size[2]);
         for (int k = 0; k < NTI_SPACE; k++) taps += 2 * (s->axis[k].out + 1 + s->axis[k].out * s->axis[k].window);
@@ -25023,7 +25061,8 @@ typedef struct nti_cov_work { // what a worker has
     int64_t lanes;
     char *planes, *sets, *own_sides, *sides[2], *own_input, *input[2], *row, *copy, *same;
     void *room;                    // of products
-    double *sum;
+    double *sum;                   // of each part of a stage that ends in totals
+    char *out;                     // where the planes of the stage's value go; NULL: with the others
     int32_t *item;
     nti_cov_wanted *wanted;       // by node
     nti_plane *plane, *source;     // all of them; kept planes that are read
@@ -25041,6 +25080,8 @@ typedef struct nti_cov_work { // what a worker has
     int64_t *number;               // of own lanes: which image,
     uint8_t *second_array;         // of x1 or x2
     int any_same, stopped;
+    int regular;                   // a tile without pairs of an image with itself or the wrong way round
+    int64_t i0, j0;                // tiles: the first row and column
     int lacking;                   // planes are only counted, and there were more than room for them
     int64_t *unit[2];              // images of the pairs, for a sink
 } nti_cov_work;
@@ -25086,7 +25127,10 @@ static void nti_cov_want(nti_cov_work *c, const nti_cov_stage *g, int node, cons
     size_t bytes = (size_t)(n->positions * c->lanes) * c->w->element;
     nti_cov_plane_at(p, s->size, offset);
     if (!c->planes) { q->count++; return; } // they are only counted
-    p->k = c->planes + (size_t)(n->at * c->lanes * c->arrays) * c->w->element + (size_t)(q->count++ * c->arrays) * bytes;
+    int slot = c->out && node == g->nodes - 1;
+    char *base = slot ? c->out : c->planes + (size_t)(n->at * c->lanes * c->arrays) * c->w->element;
+    if (slot && n->planes == 1) bytes = (size_t)(p->length[0] * p->length[1] * p->length[2] * c->lanes) * c->w->element;
+    p->k = base + (size_t)(q->count++ * c->arrays) * bytes;
     p->t = c->arrays == 2 ? (char *)p->k + bytes : NULL;
 }
 
@@ -25462,6 +25506,10 @@ static double nti_cov_shown(const nti_cov_work *c, int v, int64_t own_lane) {
 
 static int nti_cov_is_zero(const int64_t *offset) { return !offset[0] && !offset[1] && !offset[2]; }
 
+static char *nti_cov_own_sides(const nti_cov_work *c, const nti_cov_step *s) {
+    return c->own_sides + (size_t)((s->own_at < 0 ? c->w->own_sides : s->own_at) * c->w->own_lanes) * c->w->element;
+}
+
 // What an elementwise step does to a plane of this offset. 0: nothing.
 static int nti_cov_tail(const nti_cov_work *c, int v, const int64_t *offset, nti_plane_tail *a) {
     const nti_cov *w = c->w;
@@ -25485,7 +25533,8 @@ static int nti_cov_tail(const nti_cov_work *c, int v, const int64_t *offset, nti
         a->scale = (up - down) * (up - down) / (2 * 3.14159265358979323846), a->shift = (up * up + down * down) / 2;
     }
     size_t at = (size_t)(s->side_at * c->lanes) * w->element;
-    a->side1 = (c->run == NTI_OWN ? c->own_sides : c->sides[0]) + at, a->side2 = (c->run == NTI_OWN ? c->own_sides : c->sides[1]) + at;
+    a->side1 = c->run == NTI_OWN ? nti_cov_own_sides(c, s) : c->sides[0] + at;
+    a->side2 = c->run == NTI_OWN ? nti_cov_own_sides(c, s) : c->sides[1] + at;
     return 1;
 }
 
@@ -25498,7 +25547,7 @@ static void nti_cov_own_tails(nti_cov_work *c, const nti_cov_node *n, nti_plane_
     for (int j = 0; j < n->tails; j++) {
         const nti_cov_step *s = &w->step[n->tail[j]];
         int64_t positions = nti_cov_positions(s->size), count = positions * c->lanes;
-        void *own = c->own_sides + (size_t)(s->side_at * c->lanes) * w->element;
+        void *own = nti_cov_own_sides(c, s);
         if (s->op == NTI_COV_DUAL && nti_cov_rectified(w, s)) nti_cov_table(w)->relu_sides(h->out.k, own, count);
         else if (s->op == NTI_COV_DUAL) dual->prepare(&s->layer->dual, h->out.k, own, count);
         if (s->op == NTI_COV_NORM) nti_cov_table(w)->norm(h->out.k, s->size, c->lanes, s->over, s->eps, w->d.masked ? c->mask + s->mask_at * c->lanes : NULL, own);
@@ -25509,7 +25558,9 @@ static void nti_cov_own_tails(nti_cov_work *c, const nti_cov_node *n, nti_plane_
         }
         if (s->op == NTI_COV_DUAL) dual->self(&s->layer->dual, h->out.k, NULL, count);
         else if (nti_cov_tail(c, n->tail[j], h->out.offset, c->tail)) nti_cov_table(w)->finish(h, c->tail);
-        for (int k = 0; k < 2 && s->sides; k++)
+        for (int k = 0; k < 2 && s->sides && c->regular; k++)
+            nti_cov_table(w)->gather_tile(own, s->sides * positions, k, c->sides[k] + (size_t)(s->side_at * w->lanes) * w->element);
+        for (int k = 0; k < 2 && s->sides && !c->regular; k++)
             nti_cov_table(w)->gather(own, s->sides * positions, c->lanes, c->lane[k], w->lanes,
                                       c->sides[k] + (size_t)(s->side_at * w->lanes) * w->element);
     }
@@ -25631,8 +25682,74 @@ static void nti_cov_into_map(nti_cov_work *c, const nti_cov_step *s, const nti_p
                                   c->sets + (size_t)((s->set_at[c->run] * c->arrays + a * set->positions) * c->lanes) * w->element, entry, count);
 }
 
+static int nti_cov_within(int64_t x, int64_t begin, int64_t count) { return x >= begin && x < begin + count; }
+
+// 1: the value of (i, j) is also that of (j, i), which lies in the block that is asked for and comes first.
+static int nti_cov_mirrored(const nti_cov *w, int64_t i, int64_t j) {
+    return w->symmetric && i > j && nti_cov_within(j, w->row0, w->rows) && nti_cov_within(i, w->column0, w->columns);
+}
+
+static void nti_cov_put_tile(const nti_cov_work *c, const nti_plane *p) { // and, of an image with another of x1, its mirror
+    const nti_cov *w = c->w;
+    for (int a = 0; a < 2; a++) {
+        char *out = (char *)(a ? w->d.ntk : w->d.nngp);
+        const void *from = a ? p->t : p->k;
+        if (!out || !from) continue;
+        nti_cov_table(w)->tile_put(from, c->rows, c->columns, w->columns, 1,
+                                   out + (size_t)((c->i0 - w->row0) * w->columns + c->j0 - w->column0) * w->element);
+        for (int64_t j = 0; j < c->columns && w->symmetric; j++) { // column j is a part of row j0 + j
+            int64_t row = c->j0 + j, begin = nti_max(c->i0, w->column0), end = nti_min(c->i0 + c->rows, w->column0 + w->columns);
+            if (!nti_cov_within(row, w->row0, w->rows) || begin >= end) continue;
+            nti_cov_table(w)->tile_put((const char *)from + (size_t)((begin - c->i0) * NTI_TILE + j) * w->element, end - begin, 1, 1, 1,
+                                       out + (size_t)((row - w->row0) * w->columns + begin - w->column0) * w->element);
+        }
+    }
+}
+
+static void nti_cov_put(nti_cov_work *c, const nti_plane *p) { // into the arrays
+    const nti_cov *w = c->w;
+    if (c->regular) { nti_cov_put_tile(c, p); return; }
+    const int64_t *size = w->step[w->steps - 1].size;
+    int64_t positions = nti_cov_positions(size), all = w->d.spatial == NT_FULL ? positions * positions : positions;
+    for (int64_t l = 0; l < c->pairs; l++) {
+        int64_t i = c->pair[l].i, j = c->pair[l].j;
+        if (nti_cov_mirrored(w, i, j) || (w->tiles && (l / NTI_TILE >= c->rows || l % NTI_TILE >= c->columns))) continue;
+        for (int mirror = 0; mirror < 1 + (i != j && nti_cov_mirrored(w, j, i)); mirror++) {
+            int64_t to = mirror ? (j - w->row0) * w->columns + i - w->column0 : (i - w->row0) * w->columns + j - w->column0;
+            int turned = c->pair[l].swapped != mirror;
+            int64_t s1 = w->d.spatial != NT_FULL ? 1 : turned ? 1 : positions, s2 = w->d.spatial != NT_FULL ? 0 : turned ? positions : 1;
+            for (int a = 0; a < 2; a++) {
+                char *out = (char *)(a ? w->d.ntk : w->d.nngp);
+                if (out && (a == 0 || p->t)) nti_cov_table(w)->put(p, c->lanes, l, a, size, s1, s2, out + (size_t)(to * all) * w->element);
+            }
+        }
+    }
+}
+
+static nt_shape nti_cov_shape(const nti_cov_step *s, const int64_t *size) { // of the axes that the result has
+    nt_shape shape;
+    memset(&shape, 0, sizeof shape);
+    for (int k = 0; k < s->axes; k++) shape.size[shape.rank++] = size[s->place[k]];
+    return shape;
+}
+
+static void nti_cov_give(nti_cov_work *c, const nti_plane *p) { // to the arrays and the sink
+    const nti_cov *w = c->w;
+    const nti_cov_step *s = &w->step[w->steps - 1];
+    if (w->d.nngp || w->d.ntk) nti_cov_put(c, p);
+    if (!w->d.sink.take || c->stopped) return;
+    nt_kernel_unit u;
+    memset(&u, 0, sizeof u);
+    u.pairs = c->pairs, u.lanes = c->lanes, u.i = c->unit[0], u.j = c->unit[1];
+    u.offset = nti_cov_shape(s, p->offset), u.start = nti_cov_shape(s, p->start), u.size = nti_cov_shape(s, p->length);
+    u.nngp = p->k, u.ntk = p->t;
+    for (int64_t l = 0; l < c->pairs; l++)
+        c->unit[0][l] = c->pair[l].swapped ? c->pair[l].j : c->pair[l].i, c->unit[1][l] = c->pair[l].swapped ? c->pair[l].i : c->pair[l].j;
+    c->stopped = w->d.sink.take(w->d.sink.user, &u) != 0;
+}
+
 static void nti_cov_stage_begin(nti_cov_work *c, const nti_cov_step *s) {
-    memset(c->sum, 0, (size_t)(2 * c->lanes) * sizeof *c->sum);
+    memset(c->sum, 0, (size_t)(NTI_COV_PARTS * 2 * c->lanes) * sizeof *c->sum);
     if (s->op == NTI_COV_MAP)
         memset(c->sets + (size_t)(s->set_at[c->run] * c->arrays * c->lanes) * c->w->element, 0,
                (size_t)(s->set[c->run].positions * c->arrays * c->lanes) * c->w->element);
@@ -25640,6 +25757,8 @@ static void nti_cov_stage_begin(nti_cov_work *c, const nti_cov_step *s) {
 
 static void nti_cov_stage_end(nti_cov_work *c, const nti_cov_step *s) {
     if (s->op != NTI_COV_TOTAL || !s->set[c->run].positions) return;
+    for (int part = 1; part < NTI_COV_PARTS; part++)
+        for (int64_t l = 0; l < 2 * c->lanes; l++) c->sum[l] += c->sum[part * 2 * c->lanes + l];
     for (int64_t l = 0; l < c->lanes && c->w->d.masked && s->scale != 1 && !s->diagonal; l++) { // averages of what is shown
         int x = s->input[0];
         int64_t one = c->run == NTI_OWN ? l : c->lane[0][l], two = c->run == NTI_OWN ? l : c->lane[1][l];
@@ -25651,32 +25770,120 @@ static void nti_cov_stage_end(nti_cov_work *c, const nti_cov_step *s) {
                                     c->sets + (size_t)((s->set_at[c->run] * c->arrays + a) * c->lanes) * c->w->element);
 }
 
-static void nti_cov_consume(nti_cov_work *c, const nti_cov_stage *g, void (*out)(nti_cov_work *c, const nti_plane *p)) {
+// What the end of a stage does with planes of its value; part: of the groups, for totals.
+static void nti_cov_consume(nti_cov_work *c, const nti_cov_stage *g, const nti_cov_wanted *q, int64_t part) {
     const nti_cov_step *s = &c->w->step[g->end];
-    const nti_cov_wanted *q = &c->wanted[g->nodes - 1];
     for (int p = 0; p < q->count; p++) {
         if (s->op == NTI_COV_MAP) nti_cov_into_map(c, s, &q->plane[p]);
-        if (s->op == NTI_COV_OUT && c->run == NTI_BETWEEN) out(c, &q->plane[p]);
+        if (s->op == NTI_COV_OUT && c->run == NTI_BETWEEN) nti_cov_give(c, &q->plane[p]);
         for (int a = 0; s->op == NTI_COV_TOTAL && a < c->arrays; a++)
-            nti_cov_table(c->w)->total(&q->plane[p], c->lanes, a, c->sum + a * c->lanes);
+            nti_cov_table(c->w)->total(&q->plane[p], c->lanes, a, c->sum + (part * 2 + a) * c->lanes);
     }
 }
 
-static void nti_cov_stage_run(nti_cov_work *c, const nti_cov_stage *g, void (*out)(nti_cov_work *c, const nti_plane *p)) {
+static int64_t nti_cov_groups_of(const nti_cov_work *c, const nti_cov_stage *g) { return g->groups[c->run][0] * g->groups[c->run][1] * g->groups[c->run][2]; }
+
+// Group number k of a stage; 0: it was the first of the own run.
+static int nti_cov_group_at(nti_cov_work *c, const nti_cov_stage *g, int64_t k) {
+    const int64_t *n = g->groups[c->run];
+    int64_t offset[NTI_SPACE];
+    offset[0] = g->group[c->run][0][k / (n[1] * n[2])], offset[1] = g->group[c->run][1][k / n[2] % n[1]], offset[2] = g->group[c->run][2][k % n[2]];
+    if (c->run == NTI_OWN && nti_cov_is_zero(offset)) return 0;
+    nti_cov_group(c, g, offset);
+    return 1;
+}
+
+// A part of the groups of a stage that ends in totals. Sums of parts are added in order, so that workers do not show in the bits.
+static void nti_cov_part(nti_cov_work *c, const nti_cov_stage *g, int64_t part) {
+    int64_t groups = nti_cov_groups_of(c, g);
+    for (int64_t k = groups * part / NTI_COV_PARTS; k < groups * (part + 1) / NTI_COV_PARTS; k++)
+        if (nti_cov_group_at(c, g, k)) nti_cov_consume(c, g, &c->wanted[g->nodes - 1], part);
+}
+
+// Several workers in one block: they share all but the planes in hand. What they make of a batch of groups stands in `slot` until the
+// calling thread has taken it in order.
+typedef struct nti_cov_team {
+    nti_cov_work *work;
+    const nti_cov_stage *g;
+    int64_t workers, first, slots, slot_planes;
+    size_t bytes;
+    char *slot;
+    size_t *slot_at;
+    nti_cov_wanted *made;
+    nti_plane *plane;
+} nti_cov_team;
+
+static void nti_cov_team_part(void *arg, int64_t index, int worker) {
+    nti_cov_team *m = (nti_cov_team *)arg;
+    nti_cov_part(&m->work[worker], m->g, index);
+}
+
+static void nti_cov_team_group(void *arg, int64_t index, int worker) {
+    nti_cov_team *m = (nti_cov_team *)arg;
+    nti_cov_work *c = &m->work[worker];
+    nti_cov_wanted *made = &m->made[index], *q = &c->wanted[m->g->nodes - 1];
+    c->out = m->slot + m->slot_at[index];
+    made->count = nti_cov_group_at(c, m->g, m->first + index) ? q->count : 0, made->plane = m->plane + index * m->slot_planes;
+    for (int p = 0; p < made->count; p++) made->plane[p] = q->plane[p];
+    c->out = NULL;
+}
+
+// The bytes that a group's planes of the stage's value take.
+static size_t nti_cov_group_bytes(const nti_cov_work *c, const nti_cov_stage *g, int64_t k) {
+    const nti_cov_step *s = &c->w->step[g->target];
+    const int64_t *n = g->groups[c->run];
+    const nti_cov_node *last = &g->node[g->nodes - 1];
+    int64_t positions = last->planes, at[NTI_SPACE];
+    at[0] = k / (n[1] * n[2]), at[1] = k / n[2] % n[1], at[2] = k % n[2];
+    if (last->planes > 1) positions *= last->positions; // complements are spaced as if all were the largest
+    else
+        for (int a = 0; a < NTI_SPACE; a++) positions *= nti_plane_length(s->size[a], g->group[c->run][a][at[a]]);
+    return nti_round_up((size_t)(positions * c->lanes * c->arrays) * c->w->element, NTI_ALIGN);
+}
+
+// Fills the slots from group m->first on; how many.
+static int64_t nti_cov_batch(nti_cov_team *m, int64_t groups) {
+    size_t used = 0;
+    int64_t n = 0;
+    for (; n < m->slots && m->first + n < groups; n++) {
+        size_t bytes = nti_cov_group_bytes(m->work, m->g, m->first + n);
+        if (n && bytes > m->bytes - used) break;
+        m->slot_at[n] = used, used += bytes;
+    }
+    return n;
+}
+
+static int nti_cov_asked(const nti_cov *w) { return w->d.cancel.asked && w->d.cancel.asked(w->d.cancel.user); }
+
+static void nti_cov_stage_team(nti_cov_team *m, const nti_cov_stage *g) {
+    nti_cov_work *c = m->work;
+    const nti_cov *w = c->w;
+    const nt_parallel *parallel = &w->tape->desc.parallel;
+    int64_t groups = nti_cov_groups_of(c, g);
+    m->g = g, m->first = 0;
+    if (w->step[g->end].op == NTI_COV_TOTAL) { parallel->for_each(parallel->user, NTI_COV_PARTS, nti_cov_team_part, m); return; }
+    for (int64_t n = 0; m->first + n < groups && !c->stopped;) {
+        m->first += n, n = nti_cov_batch(m, groups);
+        if (n > 1) parallel->for_each(parallel->user, n, nti_cov_team_group, m);
+        else nti_cov_team_group(m, 0, 0);
+        for (int64_t k = 0; k < n && !c->stopped; k++) nti_cov_consume(c, g, &m->made[k], 0);
+        c->stopped |= nti_cov_asked(w);
+    }
+}
+
+static void nti_cov_stage_run(nti_cov_work *c, const nti_cov_stage *g, nti_cov_team *team) { // team NULL: alone
     const nti_cov_step *s = &c->w->step[g->end];
-    const int64_t *n = g->groups[c->run], zero[NTI_SPACE] = { 0, 0, 0 };
+    const int64_t zero[NTI_SPACE] = { 0, 0, 0 };
     if (s->op == NTI_COV_MIX) { nti_cov_mix(c, g->end); return; }
     if (c->run == NTI_OWN && !nti_cov_needs(&c->w->step[g->target], NTI_OWN)) return;
     nti_cov_stage_begin(c, s);
-    if (c->run == NTI_OWN) nti_cov_group(c, g, zero), nti_cov_consume(c, g, out); // first: the others need the variances
-    for (int64_t a = 0; a < n[0]; a++)
-        for (int64_t b = 0; b < n[1]; b++)
-            for (int64_t d = 0; d < n[2]; d++) {
-                int64_t offset[NTI_SPACE];
-                offset[0] = g->group[c->run][0][a], offset[1] = g->group[c->run][1][b], offset[2] = g->group[c->run][2][d];
-                if (c->run == NTI_OWN && nti_cov_is_zero(offset)) continue;
-                nti_cov_group(c, g, offset), nti_cov_consume(c, g, out);
-            }
+    if (c->run == NTI_OWN) nti_cov_group(c, g, zero), nti_cov_consume(c, g, &c->wanted[g->nodes - 1], 0); // first: the others need the variances
+    if (team) nti_cov_stage_team(team, g);
+    else if (s->op == NTI_COV_TOTAL)
+        for (int64_t part = 0; part < NTI_COV_PARTS; part++) nti_cov_part(c, g, part);
+    else
+        for (int64_t k = 0, n = nti_cov_groups_of(c, g); k < n && !c->stopped; k++)
+            if (nti_cov_group_at(c, g, k)) nti_cov_consume(c, g, &c->wanted[g->nodes - 1], 0);
     nti_cov_stage_end(c, s);
 }
 
@@ -25686,13 +25893,6 @@ static void nti_cov_begin(nti_cov_work *c, int run) {
 }
 
 // Blocks of pairs -----------------------------------------------------------------------------------------------------------
-
-static int nti_cov_within(int64_t x, int64_t begin, int64_t count) { return x >= begin && x < begin + count; }
-
-// 1: the value of (i, j) is also that of (j, i), which lies in the block that is asked for and comes first.
-static int nti_cov_mirrored(const nti_cov *w, int64_t i, int64_t j) {
-    return w->symmetric && i > j && nti_cov_within(j, w->row0, w->rows) && nti_cov_within(i, w->column0, w->columns);
-}
 
 static int64_t nti_cov_row_pairs(const nti_cov *w, int64_t i) {
     int64_t pairs = w->columns;
@@ -25742,11 +25942,13 @@ static int nti_cov_tile(nti_cov_work *c, int64_t b) {
     int64_t i0 = w->row0 + b / nti_cov_tile_columns(w) * NTI_TILE, j0 = w->column0 + b % nti_cov_tile_columns(w) * NTI_TILE;
     int needed = 0;
     c->rows = nti_min(NTI_TILE, w->row0 + w->rows - i0), c->columns = nti_min(NTI_TILE, w->column0 + w->columns - j0);
-    c->pairs = w->lanes, c->images = w->own_lanes;
+    c->pairs = w->lanes, c->images = w->own_lanes, c->i0 = i0, c->j0 = j0;
+    c->regular = (!w->symmetric || i0 + c->rows <= j0) && !w->d.sink.take;
     for (int64_t k = 0; k < NTI_TILE; k++) {
         c->image[k] = nti_cov_image(w, 0, i0 + nti_min(k, c->rows - 1));
         c->image[NTI_TILE + k] = nti_cov_image(w, 1, j0 + nti_min(k, c->columns - 1));
     }
+    if (c->regular) return 1;
     for (int64_t l = 0; l < w->lanes; l++) {
         int64_t a = nti_min(l / NTI_TILE, c->rows - 1), d = nti_min(l % NTI_TILE, c->columns - 1);
         nti_cov_add_pair(c, l, i0 + a, j0 + d);
@@ -25759,7 +25961,7 @@ static int nti_cov_tile(nti_cov_work *c, int64_t b) {
 static int nti_cov_block(nti_cov_work *c, int64_t b) {
     const nti_cov *w = c->w;
     int64_t skip = b * w->lanes, i = w->row0, row;
-    c->any_same = 0, c->images = 0, c->pairs = 0;
+    c->any_same = 0, c->images = 0, c->pairs = 0, c->regular = 0;
     if (w->tiles) return nti_cov_tile(c, b);
     for (; skip >= (row = nti_cov_row_pairs(w, i)); i++) skip -= row;
     for (int64_t j = w->column0; c->pairs < w->lanes && i < w->row0 + w->rows; j++) {
@@ -25780,48 +25982,8 @@ static int nti_cov_block(nti_cov_work *c, int64_t b) {
     return 1;
 }
 
-static void nti_cov_put(nti_cov_work *c, const nti_plane *p) { // into the arrays
-    const nti_cov *w = c->w;
-    const int64_t *size = w->step[w->steps - 1].size;
-    int64_t positions = nti_cov_positions(size), all = w->d.spatial == NT_FULL ? positions * positions : positions;
-    for (int64_t l = 0; l < c->pairs; l++) {
-        int64_t i = c->pair[l].i, j = c->pair[l].j;
-        if (nti_cov_mirrored(w, i, j) || (w->tiles && (l / NTI_TILE >= c->rows || l % NTI_TILE >= c->columns))) continue;
-        for (int mirror = 0; mirror < 1 + (i != j && nti_cov_mirrored(w, j, i)); mirror++) {
-            int64_t to = mirror ? (j - w->row0) * w->columns + i - w->column0 : (i - w->row0) * w->columns + j - w->column0;
-            int turned = c->pair[l].swapped != mirror;
-            int64_t s1 = w->d.spatial != NT_FULL ? 1 : turned ? 1 : positions, s2 = w->d.spatial != NT_FULL ? 0 : turned ? positions : 1;
-            for (int a = 0; a < 2; a++) {
-                char *out = (char *)(a ? w->d.ntk : w->d.nngp);
-                if (out && (a == 0 || p->t)) nti_cov_table(w)->put(p, c->lanes, l, a, size, s1, s2, out + (size_t)(to * all) * w->element);
-            }
-        }
-    }
-}
-
-static nt_shape nti_cov_shape(const nti_cov_step *s, const int64_t *size) { // of the axes that the result has
-    nt_shape shape;
-    memset(&shape, 0, sizeof shape);
-    for (int k = 0; k < s->axes; k++) shape.size[shape.rank++] = size[s->place[k]];
-    return shape;
-}
-
-static void nti_cov_give(nti_cov_work *c, const nti_plane *p) { // to the arrays and the sink
-    const nti_cov *w = c->w;
-    const nti_cov_step *s = &w->step[w->steps - 1];
-    if (w->d.nngp || w->d.ntk) nti_cov_put(c, p);
-    if (!w->d.sink.take || c->stopped) return;
-    nt_kernel_unit u;
-    memset(&u, 0, sizeof u);
-    u.pairs = c->pairs, u.lanes = c->lanes, u.i = c->unit[0], u.j = c->unit[1];
-    u.offset = nti_cov_shape(s, p->offset), u.start = nti_cov_shape(s, p->start), u.size = nti_cov_shape(s, p->length);
-    u.nngp = p->k, u.ntk = p->t;
-    for (int64_t l = 0; l < c->pairs; l++)
-        c->unit[0][l] = c->pair[l].swapped ? c->pair[l].j : c->pair[l].i, c->unit[1][l] = c->pair[l].swapped ? c->pair[l].i : c->pair[l].j;
-    c->stopped = w->d.sink.take(w->d.sink.user, &u) != 0;
-}
-
-static void nti_cov_run_block(nti_cov_work *c, int64_t b, void (*out)(nti_cov_work *c, const nti_plane *p)) {
+// Block b of pairs, by one worker or by a team whose first this is.
+static void nti_cov_run_block(nti_cov_work *c, int64_t b, nti_cov_team *team) {
     const nti_cov *w = c->w;
     const nti_cov_step *in = &w->step[0];
     int64_t positions = nti_cov_positions(in->size);
@@ -25833,10 +25995,14 @@ static void nti_cov_run_block(nti_cov_work *c, int64_t b, void (*out)(nti_cov_wo
         for (int k = 0; k < 2; k++)
             nti_cov_table(w)->gather(c->own_input, positions * in->channels, w->own_lanes, c->lane[k], w->lanes, c->input[k]);
     }
-    for (int run = w->sides || w->weights ? NTI_OWN : NTI_BETWEEN; run < NTI_COV_RUNS; run++) {
-        nti_cov_begin(c, run);
-        for (int g = 0; g < w->stages; g++) nti_cov_stage_run(c, &w->stage[g], out);
-    }
+    for (int run = w->sides || w->weights ? NTI_OWN : NTI_BETWEEN; run < NTI_COV_RUNS; run++)
+        for (int g = 0; g < w->stages && !c->stopped; g++) {
+            for (int64_t k = 0; k < (team ? team->workers : 1); k++) {
+                nti_cov_begin(&c[k], run);
+                c[k].any_same = c->any_same;
+            }
+            nti_cov_stage_run(c, &w->stage[g], team);
+        }
 }
 
 // Memory of a worker: one block, cut up; with base NULL only its size.
@@ -25859,10 +26025,34 @@ static int64_t nti_cov_spread_room(const nti_cov *w, int k) {
     return most;
 }
 
-static void nti_cov_cut_up(const nti_cov *w, nti_cov_work *c, nti_cov_cut *m) {
+// What the workers of one block share.
+static void nti_cov_cut_block(const nti_cov *w, nti_cov_work *c, nti_cov_cut *m) {
     const nti_cov_step *in = &w->step[0];
+    int64_t lanes = nti_max(w->lanes, w->own_lanes), arrays = w->ntk ? 2 : 1, elements = nti_cov_positions(in->size) * in->channels;
+    c->sets = (char *)nti_cov_piece(m, nti_max(w->sets[NTI_OWN] * w->own_lanes, w->sets[NTI_BETWEEN] * w->lanes * arrays), w->element);
+    c->own_sides = (char *)nti_cov_piece(m, (w->own_sides + w->own_passing) * w->own_lanes, w->element);
+    for (int k = 0; k < 2; k++) c->sides[k] = (char *)nti_cov_piece(m, w->sides * w->lanes, w->element);
+    if (!w->dots) {
+        c->own_input = (char *)nti_cov_piece(m, elements * w->own_lanes, w->element);
+        for (int k = 0; k < 2; k++) c->input[k] = (char *)nti_cov_piece(m, elements * w->lanes, w->element);
+    }
+    c->same = (char *)nti_cov_piece(m, w->lanes, w->element), c->sum = (double *)nti_cov_piece(m, NTI_COV_PARTS * 2 * lanes, sizeof(double));
+    c->image = (const void **)nti_cov_piece(m, w->own_lanes, sizeof *c->image);
+    c->first = (const void **)nti_cov_piece(m, w->lanes, sizeof *c->first), c->second = (const void **)nti_cov_piece(m, w->lanes, sizeof *c->second);
+    for (int k = 0; k < 2; k++) c->lane[k] = (int32_t *)nti_cov_piece(m, w->lanes, sizeof(int32_t));
+    c->pair = (nti_cov_pair *)nti_cov_piece(m, w->lanes, sizeof *c->pair);
+    for (int k = 0; k < 2; k++) c->unit[k] = (int64_t *)nti_cov_piece(m, w->d.sink.take ? w->lanes : 0, sizeof(int64_t));
+    c->mask = (uint8_t *)nti_cov_piece(m, w->d.masked ? w->masks * w->own_lanes : 0, 1);
+    c->weights = (double *)nti_cov_piece(m, w->weights * w->own_lanes, sizeof(double));
+    c->mixing = (double *)nti_cov_piece(m, 6 * w->mixed * w->mixed, sizeof(double)), c->matrix = nti_cov_piece(m, w->mixed * w->mixed, w->element);
+    c->number = (int64_t *)nti_cov_piece(m, w->own_lanes, sizeof(int64_t)), c->second_array = (uint8_t *)nti_cov_piece(m, w->own_lanes, 1);
+    if (w->mixed) c->room = nti_cov_piece(m, nti_multiply_room(w->mixed, w->mixed, w->mixed, sizeof(double)), sizeof(double));
+    if (w->tiles) c->room = nti_cov_piece(m, nti_multiply_room(NTI_TILE, NTI_TILE, in->channels, w->element), w->element);
+}
+
+// What each worker has for itself.
+static void nti_cov_cut_worker(const nti_cov *w, nti_cov_work *c, nti_cov_cut *m) {
     int64_t lanes = nti_max(w->lanes, w->own_lanes), arrays = w->ntk ? 2 : 1, planes = 0, nodes = 0, tails = 1, joins = NTI_SOURCES;
-    int64_t positions = nti_cov_positions(in->size) * in->channels;
     for (int g = 0; g < w->stages; g++) {
         int64_t sum = 0;
         for (int j = 0; j < w->stage[g].nodes; j++) sum += w->stage[g].node[j].planes, tails = nti_max(tails, w->stage[g].node[j].tails);
@@ -25871,33 +26061,28 @@ static void nti_cov_cut_up(const nti_cov *w, nti_cov_work *c, nti_cov_cut *m) {
     for (int v = 0; v < w->steps; v++) joins = nti_max(joins, w->step[v].inputs);
     c->w = w;
     c->planes = (char *)nti_cov_piece(m, nti_max(w->planes * w->own_lanes, w->planes * w->lanes * arrays), w->element);
-    c->sets = (char *)nti_cov_piece(m, nti_max(w->sets[NTI_OWN] * w->own_lanes, w->sets[NTI_BETWEEN] * w->lanes * arrays), w->element);
-    c->own_sides = (char *)nti_cov_piece(m, w->sides * w->own_lanes, w->element);
-    for (int k = 0; k < 2; k++) c->sides[k] = (char *)nti_cov_piece(m, w->sides * w->lanes, w->element);
-    if (!w->dots) {
-        c->own_input = (char *)nti_cov_piece(m, positions * w->own_lanes, w->element);
-        for (int k = 0; k < 2; k++) c->input[k] = (char *)nti_cov_piece(m, positions * w->lanes, w->element);
-    }
     c->row = (char *)nti_cov_piece(m, w->row * lanes, w->element), c->copy = (char *)nti_cov_piece(m, 2 * w->row * lanes, w->element);
-    c->same = (char *)nti_cov_piece(m, w->lanes, w->element);
-    c->sum = (double *)nti_cov_piece(m, 2 * lanes, sizeof(double)), c->item = (int32_t *)nti_cov_piece(m, w->items, sizeof(int32_t));
+    c->item = (int32_t *)nti_cov_piece(m, w->items, sizeof(int32_t));
     c->wanted = (nti_cov_wanted *)nti_cov_piece(m, nodes, sizeof *c->wanted);
     c->plane = (nti_plane *)nti_cov_piece(m, planes, sizeof *c->plane), c->source = (nti_plane *)nti_cov_piece(m, joins, sizeof *c->source);
     c->tail = (nti_plane_tail *)nti_cov_piece(m, tails, sizeof *c->tail);
     c->input_plane = (const nti_plane **)nti_cov_piece(m, joins, sizeof *c->input_plane);
     for (int k = 0; k < NTI_SPACE; k++) c->spread[k] = (nti_contribution *)nti_cov_piece(m, nti_cov_spread_room(w, k), sizeof(nti_contribution));
-    c->image = (const void **)nti_cov_piece(m, w->own_lanes, sizeof *c->image);
-    c->first = (const void **)nti_cov_piece(m, w->lanes, sizeof *c->first), c->second = (const void **)nti_cov_piece(m, w->lanes, sizeof *c->second);
-    for (int k = 0; k < 2; k++) c->lane[k] = (int32_t *)nti_cov_piece(m, w->lanes, sizeof(int32_t));
-    c->pair = (nti_cov_pair *)nti_cov_piece(m, w->lanes, sizeof *c->pair);
-    for (int k = 0; k < 2; k++) c->unit[k] = (int64_t *)nti_cov_piece(m, w->d.sink.take ? w->lanes : 0, sizeof(int64_t));
-    c->mask = (uint8_t *)nti_cov_piece(m, w->d.masked ? w->masks * w->own_lanes : 0, 1);
-    c->weights = (double *)nti_cov_piece(m, w->weights * w->own_lanes, sizeof(double));
-    c->mixing = (double *)nti_cov_piece(m, 6 * w->mixed * w->mixed, sizeof(double));
-    c->matrix = nti_cov_piece(m, w->mixed * w->mixed, w->element);
-    c->number = (int64_t *)nti_cov_piece(m, w->own_lanes, sizeof(int64_t)), c->second_array = (uint8_t *)nti_cov_piece(m, w->own_lanes, 1);
-    if (w->mixed) c->room = nti_cov_piece(m, nti_multiply_room(w->mixed, w->mixed, w->mixed, sizeof(double)), sizeof(double));
-    if (w->tiles) c->room = nti_cov_piece(m, nti_multiply_room(NTI_TILE, NTI_TILE, in->channels, w->element), w->element);
+}
+
+// The batches of a team.
+static void nti_cov_cut_team(const nti_cov *w, nti_cov_team *t, nti_cov_cut *m) {
+    int64_t positions = 0;
+    t->slot_planes = 0, t->slots = t->workers * NTI_COV_SLOTS;
+    for (int g = 0; g < w->stages; g++) {
+        if (!w->stage[g].nodes || w->step[w->stage[g].end].op == NTI_COV_TOTAL) continue;
+        const nti_cov_node *n = &w->stage[g].node[w->stage[g].nodes - 1];
+        positions = nti_max(positions, n->positions * n->planes), t->slot_planes = nti_max(t->slot_planes, n->planes);
+    }
+    size_t largest = nti_round_up((size_t)(positions * nti_max(w->own_lanes, w->lanes * (w->ntk ? 2 : 1))) * w->element, NTI_ALIGN);
+    t->bytes = (size_t)t->workers * NTI_COV_BATCH * largest, t->slot = (char *)nti_cov_piece(m, t->workers * NTI_COV_BATCH, largest);
+    t->made = (nti_cov_wanted *)nti_cov_piece(m, t->slots, sizeof *t->made), t->slot_at = (size_t *)nti_cov_piece(m, t->slots, sizeof *t->slot_at);
+    t->plane = (nti_plane *)nti_cov_piece(m, t->slots * t->slot_planes, sizeof *t->plane);
 }
 
 // The call ------------------------------------------------------------------------------------------------------------------
@@ -25946,47 +26131,115 @@ static nt_status nti_cov_make_plan(nti_cov *w, const nt_layer *net, int64_t n1, 
     return NT_OK;
 }
 
-typedef struct nti_cov_call { nti_cov *w; nti_cov_work *work; int64_t first; } nti_cov_call;
-static void nti_cov_call_block(void *arg, int64_t index, int worker) {
-    nti_cov_call *call = (nti_cov_call *)arg;
-    nti_cov_run_block(&call->work[worker], call->first + index, nti_cov_give);
+// How the work is shared out: blocks among workers, or, where there are few of them or a sink wants them in order, the groups of each block.
+typedef struct nti_cov_crew {
+    int team;
+    int64_t workers, blocks;
+    size_t shared, own, all; // bytes: of a block; of a worker; of all
+} nti_cov_crew;
+
+static void nti_cov_measure(const nti_cov *w, nti_cov_crew *k) {
+    nti_cov_work c;
+    nti_cov_team t;
+    nti_cov_cut block = { NULL, 0 }, worker = { NULL, 0 }, team = { NULL, 0 };
+    memset(&t, 0, sizeof t);
+    nti_cov_cut_block(w, &c, &block), nti_cov_cut_worker(w, &c, &worker);
+    t.workers = k->workers;
+    if (k->team) nti_cov_cut_team(w, &t, &team);
+    k->shared = block.used, k->own = worker.used + nti_round_up(sizeof c, NTI_ALIGN);
+    k->all = (size_t)k->workers * k->own + (k->team ? 1 : (size_t)k->workers) * k->shared + team.used;
 }
 
-static size_t nti_cov_worker_bytes(const nti_cov *w) {
-    nti_cov_work c;
-    nti_cov_cut m = { NULL, 0 };
-    nti_cov_cut_up(w, &c, &m);
-    return m.used + nti_round_up(sizeof c, NTI_ALIGN);
+// As many workers as the budget, the array and the work allow; one at least.
+static nti_cov_crew nti_cov_hire(const nti_cov *w, size_t left) {
+    nti_cov_crew k;
+    int64_t most = w->tape->desc.parallel.max_workers;
+    k.blocks = nti_cov_blocks(w);
+    k.team = most > 1 && !w->tiles && (w->d.sink.take || k.blocks < 2 * most);
+    k.workers = w->d.sink.take && !k.team ? 1 : nti_max(1, k.team ? most : nti_min(most, k.blocks));
+    for (nti_cov_measure(w, &k); k.all > left && k.workers > 1; nti_cov_measure(w, &k)) k.workers--, k.team = k.team && k.workers > 1;
+    return k;
+}
+
+typedef struct nti_cov_call { nti_cov_work *work; int64_t first; } nti_cov_call;
+static void nti_cov_call_block(void *arg, int64_t index, int worker) {
+    nti_cov_call *call = (nti_cov_call *)arg;
+    nti_cov_run_block(&call->work[worker], call->first + index, NULL);
+}
+
+static nti_cov_work *nti_cov_workers(const nti_cov *w, const nti_cov_crew *k, nti_cov_team *team, char *memory) {
+    nti_cov_cut m = { memory, 0 };
+    nti_cov_work *work = (nti_cov_work *)nti_cov_piece(&m, k->workers, nti_round_up(sizeof *work, NTI_ALIGN));
+    for (int64_t j = 0; j < k->workers; j++) {
+        if (j && k->team) work[j] = work[0];
+        else {
+            memset(&work[j], 0, sizeof *work);
+            nti_cov_cut_block(w, &work[j], &m);
+        }
+        nti_cov_cut_worker(w, &work[j], &m);
+    }
+    memset(team, 0, sizeof *team);
+    team->work = work, team->workers = k->workers;
+    if (k->team) nti_cov_cut_team(w, team, &m);
+    return work;
+}
+
+static size_t nti_cov_left(const nti_cov *w, size_t planned) { // bytes for workers
+    const nt_tape *t = w->tape;
+    size_t left = !w->d.budget ? SIZE_MAX : w->d.budget > planned ? w->d.budget - planned : 0;
+    size_t array = t->base ? t->capacity - t->low.used - t->high.used : SIZE_MAX;
+    return left < array ? left : array;
+}
+
+static nt_status nti_cov_over_budget(const nti_cov *w, size_t bytes) {
+    if (!w->d.budget || bytes <= w->d.budget) return NT_OK;
+    return nti_fail(w->tape, NT_ERROR_BUDGET, "nt_kernel: the plan and one worker take %zu bytes, the budget is %zu; %zu would do", bytes, w->d.budget, bytes);
 }
 
 static nt_status nti_cov_run(nti_cov *w, size_t planned) {
     nt_tape *t = w->tape;
     const nt_parallel *parallel = &t->desc.parallel;
-    size_t each = nti_cov_worker_bytes(w), left = w->d.budget ? w->d.budget - planned : SIZE_MAX;
-    int64_t blocks = nti_cov_blocks(w), workers = w->d.sink.take ? 1 : nti_max(1, nti_min(parallel->max_workers, blocks));
-    if (w->d.budget && (w->d.budget < planned || left < each))
-        return nti_fail(t, NT_ERROR_BUDGET, "nt_kernel: a worker takes %zu bytes, the budget is %zu; %zu would do", each + planned, w->d.budget, each + planned);
-    workers = nti_min(workers, (int64_t)(left / each));
-    size_t most = t->base ? (t->capacity - t->low.used - t->high.used) / each : SIZE_MAX;
-    if (most && (size_t)workers > most) workers = (int64_t)most;
-    nti_cov_work *work = (nti_cov_work *)nti_temporary(t, (size_t)workers, each);
-    if (!work) return nti_out_of_memory(t, "nt_kernel");
-    for (int64_t k = 0; k < workers; k++) {
-        nti_cov_cut m = { (char *)work + nti_round_up((size_t)workers * sizeof *work, NTI_ALIGN) + (size_t)k * (each - nti_round_up(sizeof *work, NTI_ALIGN)), 0 };
-        memset(&work[k], 0, sizeof *work);
-        nti_cov_cut_up(w, &work[k], &m);
-    }
-    nti_cov_call call = { w, work, 0 };
-    for (int64_t step = workers > 1 ? 4 * workers : 1; call.first < blocks; call.first += step) {
-        int64_t n = nti_min(step, blocks - call.first);
-        if (w->d.cancel.asked && w->d.cancel.asked(w->d.cancel.user)) return NT_CANCELLED;
-        if (n > 1 && workers > 1) parallel->for_each(parallel->user, n, nti_cov_call_block, &call);
-        else
-            for (int64_t k = 0; k < n; k++) nti_cov_call_block(&call, k, 0);
+    nti_cov_crew k = nti_cov_hire(w, nti_cov_left(w, planned + NTI_ALIGN));
+    nti_cov_team team;
+    if (nti_cov_over_budget(w, planned + k.all + NTI_ALIGN) != NT_OK) return NT_ERROR_BUDGET;
+    char *memory = (char *)nti_temporary(t, 1, k.all + NTI_ALIGN);
+    if (!memory) return nti_out_of_memory(t, "nt_kernel");
+    nti_cov_work *work = nti_cov_workers(w, &k, &team, memory + (NTI_ALIGN - (size_t)(uintptr_t)memory % NTI_ALIGN) % NTI_ALIGN);
+    nti_cov_call call = { work, 0 };
+    for (int64_t step = k.team || k.workers < 2 ? 1 : 4 * k.workers; call.first < k.blocks; call.first += step) {
+        int64_t n = nti_min(step, k.blocks - call.first);
+        if (nti_cov_asked(w)) return NT_CANCELLED;
+        if (n > 1) parallel->for_each(parallel->user, n, nti_cov_call_block, &call);
+        else nti_cov_run_block(work, call.first, k.team ? &team : NULL);
         if (work->stopped) return NT_CANCELLED;
-        if (w->d.progress.update) w->d.progress.update(w->d.progress.user, (double)(call.first + n) / (double)blocks);
+        if (w->d.progress.update) w->d.progress.update(w->d.progress.user, (double)(call.first + n) / (double)k.blocks);
     }
     return NT_OK;
+}
+
+NT_API nt_status nt_kernel_plan(const nt_layer *net, int64_t n1, int64_t n2, const nt_kernel_desc *desc, nt_kernel_info *info) {
+    nti_cov w;
+    if (!net) return NT_ERROR_ARGUMENT;
+    nt_tape *t = net->tape;
+    memset(&w, 0, sizeof w);
+    if (t->sticky) return t->status;
+    if (!desc || !info) return nti_kernel_bad(t, NT_ERROR_ARGUMENT, "no descriptor, or no room for the answer");
+    memset(info, 0, sizeof *info);
+    w.tape = t, w.d = *desc, w.symmetric = n2 == 0;
+    size_t low = t->low.used;
+    nt_status s = nti_cov_make_plan(&w, net, n1, n2 ? n2 : n1);
+    if (s == NT_OK) {
+        size_t planned = t->low.used - low + NTI_ALIGN;
+        nti_cov_crew k = nti_cov_hire(&w, nti_cov_left(&w, planned));
+        const nti_cov_stage *last = &w.stage[w.stages - 1];
+        info->bytes = planned + k.all, info->worker_bytes = k.shared + k.own, info->workers = (int)k.workers;
+        info->pairs = nti_cov_pairs(&w), info->blocks = k.blocks;
+        info->offsets = last->groups[NTI_BETWEEN][0] * last->groups[NTI_BETWEEN][1] * last->groups[NTI_BETWEEN][2];
+        info->output = nti_cov_shape(&w.step[w.steps - 1], w.step[w.steps - 1].size);
+        s = nti_cov_over_budget(&w, info->bytes);
+    }
+    nti_low_rewind(t, low);
+    return s;
 }
 
 NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_kernel_desc *desc) {
