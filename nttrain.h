@@ -21015,6 +21015,8 @@ typedef struct nti_compile_job {
     uint64_t recorded;       // serial of the last node before compiling, which records maps with chunks again
     nt_budget_point *points; // only the curve is wanted
     int capacity, *count;
+    size_t enough;           // not 0: up to the first point of so many bytes
+    double *seconds;         // of the first point; NULL: not asked for
 } nti_compile_job;
 
 static int nti_needs_storage(const nti_node *n) { return n->op == NTI_OP_INPUT && !n->storage && !n->bound && nt_bytes(&n->pub); }
@@ -21288,7 +21290,8 @@ static int nti_curve_list(nti_made *zero, const nti_compile_job *job, size_t low
         int beaten = 0;
         for (int k = 0; k < count; k++) beaten |= list[k].bytes <= x.bytes; // none of them is slower
         if (!beaten) list[count++] = x;
-    } while (nti_curve_next(&c));
+    } while (list[count - 1].bytes > job->enough && nti_curve_next(&c));
+    if (job->seconds) *job->seconds = zero->s.fresh;
     for (int k = 0; job->points && k < count && k < job->capacity; k++) job->points[k] = list[k];
     *job->count = count;
     return 1;
@@ -28183,26 +28186,30 @@ typedef struct nti_ntk_trial {
     int fits;
 } nti_ntk_trial;
 
-// What the kernel takes that is recorded with the present groups. Nothing of it stays, nor a message. 0 if it does not even compile.
+// What the kernel takes that is recorded with the present groups: the fastest plan within the budget, or the smallest. Nothing of it
+// stays, no scratch is taken for it, and no message. 0: there is no memory to record and to plan it.
 static int nti_ntk_measure(nti_ntk *a, size_t budget, nti_ntk_trial *x) {
     nt_compile_desc d;
+    nti_compile_job job;
     nti_kept_message kept;
+    double seconds = 0;
+    int count = 0;
     nt_marker mark = nt_mark(a->t);
-    memset(&d, 0, sizeof d), nti_message_keep(a->t, &kept);
-    nt_tensor *k = nti_ntk_record(a, x->implementation);
-    nt_program *p = k ? nt_compile(k, &d) : NULL;
-    if (p && budget && nt_report(p).peak > budget) { // perhaps with values computed again
-        x->bytes = nt_report(p).peak, d.budget = budget;
-        nt_program *less = nt_compile(k, &d);
-        if (less) p = less;
-    }
-    if (p) {
-        nt_report_info r = nt_report(p);
-        x->seconds = r.time, x->bytes = r.peak, x->fits = !budget || r.peak <= budget;
+    nti_message_keep(a->t, &kept);
+    nt_budget_point *points = (nt_budget_point *)nti_low(a->t, NTI_POINTS * sizeof *points);
+    nt_tensor *k = points ? nti_ntk_record(a, x->implementation) : NULL;
+    memset(&d, 0, sizeof d), memset(&job, 0, sizeof job);
+    job.name = nti_ntk_name, job.desc = &d, job.outputs = nti_list(&k, 1), job.points = points, job.capacity = NTI_POINTS,
+    job.count = &count;
+    job.enough = budget ? budget : SIZE_MAX, job.seconds = &seconds;
+    if (k) nti_compile(a->t, &job);
+    for (int j = 0; j < count; j++) {
+        x->seconds = seconds * points[j].time_ratio, x->bytes = points[j].bytes, x->fits = points[j].bytes <= job.enough;
+        if (x->fits) break;
     }
     nt_rewind(a->t, mark);
     nti_message_back(a->t, &kept);
-    return p != NULL;
+    return count > 0;
 }
 
 // The next smaller size of groups that divides the rows; 0: there is none.
