@@ -1141,7 +1141,11 @@ NT_API nt_status nt_kernel_plan(const nt_layer *net, int64_t n1, int64_t n2, con
 // and is given back. NT_ERROR_BUDGET names the bytes that would do.
 NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_kernel_desc *desc);
 // What an activation f does in an infinitely wide network: for (u, v) normal with mean 0, variances q11, q22 and covariance q12,
-// k = E f(u) f(v) and kdot = E f'(u) f'(v) = dk/dq12, in double. NaN for a NULL layer and after an error (a layer without a rule).
+// k = E f(u) f(v) and kdot = E f'(u) f'(v) = dk/dq12, in double. NaN for a NULL layer and after an error (a layer without a rule). Closed
+// forms are exact to rounding, at correlation +-1 too. Functions without one are expanded, and exact at u = v; elsewhere the error (of
+// kdot; that of k is ten or more times smaller), relative to the root of the two values at u = u and v = v, is at most, for variances
+// up to 1, 10 and 100: softplus, sigmoid 1e-10 2e-7 4e-4; silu, gelu_tanh, mish 1e-9 1e-6 2e-4; tanh, atan 1e-8 1e-4 5e-3; elu (alpha 1)
+// 1e-5 1e-4 4e-4; functions with a kink at 0, such as selu, 2e-3 3e-3 1e-2; soft_sign 4e-4 5e-3 3e-2. Kinks elsewhere: 0.1 and worse.
 typedef struct nt_dual { double k, kdot; } nt_dual;
 NT_API nt_dual nt_layer_dual(const nt_layer *activation, double q11, double q22, double q12);
 
