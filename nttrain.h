@@ -7485,9 +7485,9 @@ typedef struct nti_moments { // of the odd and the even part of F, and of their 
     double square[2][4], slope[2][4];
 } nti_moments;
 
-// Adds one panel: F(z) + F(-z) and F(z) - F(-z) at its nodes, their derivatives by interpolation, their products with h_n.
-static void nti_gauss_panel(const nti_dual *d, const double s[4], double low, double high, double a[NTI_DUAL_ROOM][4], nti_moments *m) {
-    double half = (high - low) / 2, part[NTI_DUAL_NODES][2][4], up[NTI_DUAL_TERMS], w, bary, w2, bary2;
+// Adds one panel: F(z) + F(-z) and F(z) - F(-z) at its nodes, their derivatives by interpolation, their products with the first h_n.
+static void nti_gauss_panel(const nti_dual *d, const double s[4], const double *ends, int terms, double a[][4], nti_moments *m) {
+    double low = ends[0], half = (ends[1] - low) / 2, part[NTI_DUAL_NODES][2][4], up[NTI_DUAL_TERMS], w, bary, w2, bary2;
     for (int n = 0; n < NTI_DUAL_TERMS; n++) up[n] = 1 / sqrt((double)(n + 1));
     for (int k = 0; k < NTI_DUAL_NODES; k++)
         for (int j = 0; j < 4; j++) {
@@ -7506,7 +7506,7 @@ static void nti_gauss_panel(const nti_dual *d, const double s[4], double low, do
                 m->square[e][j] += h / 2 * part[k][e][j] * part[k][e][j];
                 m->slope[e][j] += h / 2 * slope[e][j] * slope[e][j];
             }
-        for (int n = 0; n < NTI_DUAL_TERMS; n++) { // before: h_(n-1) sqrt(n)
+        for (int n = 0; n < terms; n++) { // before: h_(n-1) sqrt(n)
             for (int j = 0; j < 4; j++) a[n][j] += h * part[k][n & 1][j];
             double next = (z * h - before) * up[n];
             before = h * (n + 1) * up[n], h = next;
@@ -7528,16 +7528,22 @@ static void nti_dual_tail(double square, double slope, int even, double *a, doub
     *a = sqrt(square / value), *t = sqrt(x);
 }
 
-// The coefficients of four deviations, divided by s for n > 0, then a and t of both parts; the moments.
-static void nti_function_coefficients(const nti_dual *d, const double s[4], double a[NTI_DUAL_ROOM][4], nti_moments *m) {
+static void nti_function_moments(const nti_dual *d, const double s[4], int terms, double a[][4], nti_moments *m) {
     static const double panel[] = { 0, 0.25, 1, 2.25, 4, 6.25, 9, 12.5 };
-    memset(a, 0, NTI_DUAL_ROOM * sizeof *a), memset(m, 0, sizeof *m);
-    for (int k = 0; k < 7; k++) nti_gauss_panel(d, s, panel[k], panel[k + 1], a, m);
+    memset(a, 0, (size_t)terms * sizeof *a), memset(m, 0, sizeof *m);
+    for (int k = 0; k < 7; k++) nti_gauss_panel(d, s, panel + k, terms, a, m);
+}
+
+// The coefficients of four deviations, divided by s for n > 0, then a and t of both parts.
+static void nti_function_coefficients(const nti_dual *d, const double s[4], double a[NTI_DUAL_ROOM][4]) {
+    nti_moments m;
+    nti_function_moments(d, s, NTI_DUAL_TERMS, a, &m);
+    memset(a + NTI_DUAL_TERMS, 0, 4 * sizeof *a);
     for (int j = 0; j < 4; j++)
         for (int odd = 0; odd < 2; odd++) {
-            double square = m->square[odd][j], slope = m->slope[odd][j], *tail = &a[NTI_DUAL_TERMS + 2 * !odd][j];
+            double square = m.square[odd][j], slope = m.slope[odd][j], *tail = &a[NTI_DUAL_TERMS + 2 * !odd][j];
             for (int n = odd; n < NTI_DUAL_TERMS; n += 2) square -= a[n][j] * a[n][j], slope -= n * a[n][j] * a[n][j];
-            if (square > 1e-12 * m->square[odd][j]) nti_dual_tail(square, slope, !odd, tail, tail + 4);
+            if (square > 1e-12 * m.square[odd][j]) nti_dual_tail(square, slope, !odd, tail, tail + 4);
         }
     for (int n = 1; n < NTI_DUAL_TERMS; n++)
         for (int j = 0; j < 4; j++) a[n][j] /= s[j];
@@ -7552,10 +7558,9 @@ static void nti_dual_coefficients(const nti_dual *d, const double q[4], int firs
             for (int j = 0; j < 4; j++) a[n][j] = nti_polynomial_coefficient(d, s[j], first + n);
         return;
     }
-    nti_moments m;
     double zero = d->f(d->user, 0), at[4];
     for (int j = 0; j < 4; j++) at[j] = s[j] > NTI_DUAL_LEAST ? s[j] : NTI_DUAL_LEAST;
-    nti_function_coefficients(d, at, a, &m);
+    nti_function_coefficients(d, at, a);
     for (int j = 0; j < 4; j++) {
         a[0][j] = zero + (a[0][j] - zero) * (s[j] / at[j]);
         a[NTI_DUAL_TERMS][j] *= s[j] / at[j], a[NTI_DUAL_TERMS + 2][j] *= s[j] / at[j];
@@ -7564,11 +7569,11 @@ static void nti_dual_coefficients(const nti_dual *d, const double q[4], int firs
 
 // E f^2 and E f'^2 of four variances.
 static void nti_dual_variances(const nti_dual *d, const double q[4], double k[4], double dot[4]) {
-    double a[NTI_DUAL_ROOM][4], at[4], zero = 0;
+    double a[2][4], at[4], zero = 0;
     nti_moments m;
     if (d->kind == NTI_DUAL_FUNCTION) {
         for (int j = 0; j < 4; j++) at[j] = q[j] > NTI_DUAL_LEAST * NTI_DUAL_LEAST ? sqrt(q[j]) : NTI_DUAL_LEAST;
-        nti_function_coefficients(d, at, a, &m);
+        nti_function_moments(d, at, 2, a, &m);
         zero = d->f(d->user, 0);
     }
     for (int j = 0; j < 4; j++) {
@@ -7582,7 +7587,7 @@ static void nti_dual_variances(const nti_dual *d, const double q[4], double k[4]
         if (d->kind == NTI_DUAL_POLYNOMIAL) continue;
         double all = m.square[0][j] + m.square[1][j], r = s / at[j], mean = a[0][j] - zero;
         k[j] = r < 1 ? zero * zero + 2 * zero * r * mean + r * r * (all - 2 * zero * a[0][j] + zero * zero) : all;
-        dot[j] = q[j] > 0 ? (m.slope[0][j] + m.slope[1][j]) / (at[j] * at[j]) : a[1][j] * a[1][j];
+        dot[j] = (q[j] > 0 ? m.slope[0][j] + m.slope[1][j] : a[1][j] * a[1][j]) / (at[j] * at[j]);
     }
 }
 // >>integers
