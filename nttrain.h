@@ -3215,7 +3215,6 @@ static double nti_dual_tail_value(double s, double *slope) {
 // same beside it. Images have three spatial axes here, those that are missing have size 1.
 #define NTI_SPACE 3
 #define NTI_SOURCES 8 // a circular axis takes one offset and its complement: two for each axis
-#define NTI_TILE 32   // images without positions go together in tiles of this many rows and columns
 #define NTI_PAIRS 16  // lanes are a multiple of this; so many fill the widest vector
 
 typedef struct nti_plane {
@@ -3300,8 +3299,8 @@ typedef struct nti_plane_table { // one for each pass and dtype
     void (*interleave)(const void *const *image, int64_t lanes, int64_t positions, int64_t channels, void *out);
     void (*gram)(const void *x1, int64_t rows, const void *x2, int64_t columns, int64_t channels, int64_t pitch, void *k, void *room);
     void (*gather)(const void *sides, int64_t rows, int64_t lanes_in, const int32_t *lane, int64_t lanes, void *out);
-    void (*gather_tile)(const void *sides, int64_t rows, int second, void *out);
-    void (*tile_put)(const void *tile, int64_t rows, int64_t columns, int64_t s1, int64_t s2, void *out);
+    void (*gather_tile)(const void *sides, int64_t rows, int64_t lanes_in, int64_t tile, int second, void *out);
+    void (*tile_put)(const void *tile, int64_t pitch, int64_t rows, int64_t columns, int64_t s1, int64_t s2, void *out);
     void (*norm)(const void *q, const int64_t *size, int64_t lanes, const int *over, double eps, const uint8_t *hidden, void *side);
     void (*put)(const nti_plane *p, int64_t lanes, int64_t lane, int of_t, const int64_t *size, int64_t s1, int64_t s2, void *out);
     void (*relu_sides)(const void *q, void *side, int64_t n); // of NTI_TAIL_RELU; f32
@@ -7235,22 +7234,19 @@ static void NTI_K(nti_gather_lanes)(const void *sides, int64_t rows, int64_t lan
         for (int64_t l = 0; l < lanes; l++) to[l] = from[lane[l]];
 }
 
-// The same for a tile: lane (i, j) has row i's number, or, second, column j's.
-static void NTI_K(nti_gather_tile)(const void *sides, int64_t rows, int second, void *out) {
+// The same for a tile: lane (i, j) has row i's number, or, second, column j's, which stand behind those of the rows.
+static void NTI_K(nti_gather_tile)(const void *sides, int64_t rows, int64_t lanes_in, int64_t tile, int second, void *out) {
     const NTI_T *from = (const NTI_T *)sides;
     NTI_T *to = (NTI_T *)out;
-    for (int64_t r = 0; r < rows; r++, from += 2 * NTI_TILE)
-        for (int i = 0; i < NTI_TILE; i++, to += NTI_TILE) {
-            if (second) memcpy(to, from + NTI_TILE, NTI_TILE * sizeof *to);
-            else
-                for (int j = 0; j < NTI_TILE; j += NTI_W) NTI_STORE(to + j, NTI_SPLAT(from[i]));
-        }
+    for (int64_t r = 0; r < rows; r++, from += lanes_in)
+        for (int64_t i = 0; i < tile; i++, to += tile)
+            for (int64_t j = 0; j < tile; j++) to[j] = second ? from[tile + j] : from[i];
 }
 
-// A tile (rows, columns) into a matrix whose elements have these strides.
-static void NTI_K(nti_tile_put)(const void *tile, int64_t rows, int64_t columns, int64_t s1, int64_t s2, void *out) {
+// A tile (rows, columns) of this pitch into a matrix whose elements have these strides.
+static void NTI_K(nti_tile_put)(const void *tile, int64_t pitch, int64_t rows, int64_t columns, int64_t s1, int64_t s2, void *out) {
     for (int64_t i = 0; i < rows; i++) {
-        const NTI_T *from = (const NTI_T *)tile + i * NTI_TILE;
+        const NTI_T *from = (const NTI_T *)tile + i * pitch;
         NTI_T *to = (NTI_T *)out + i * s1;
         for (int64_t j = 0; j < columns; j++) to[j * s2] = from[j];
     }
@@ -24305,7 +24301,8 @@ typedef struct nti_cov {
     nti_cov_stage *stage;
     int cyclic[NTI_SPACE];
     int64_t lanes, own_lanes;   // pairs of a block; room for the different images in it
-    int tiles;                  // pairs in tiles: images without positions
+    int64_t tile;               // pairs go in tiles of this many rows and columns, where nothing but offset 0 is needed; 0: one after the other
+    int gram;                   // images without positions: a product of matrices gives the input's covariances
     int dots;                   // many channels: the input's covariances from the images themselves
     int ntk, failed;
     int64_t own_sides, own_passing; // positions of: sides that the own run keeps; the largest that it forgets
@@ -25235,14 +25232,14 @@ static void nti_cov_head_join(nti_cov_work *c, const nti_cov_node *n, const nti_
 
 static void nti_cov_head_input(nti_cov_work *c, const nti_cov_step *s, nti_plane_head *h) {
     const nti_cov *w = c->w;
-    h->channels = s->channels, h->kind = w->dots || w->tiles ? NTI_HEAD_DOTS : NTI_HEAD_INPUT;
+    h->channels = s->channels, h->kind = w->dots ? NTI_HEAD_DOTS : NTI_HEAD_INPUT;
     if (c->run == NTI_OWN) h->x1 = h->x2 = c->own_input, h->image1 = h->image2 = c->image;
     else h->x1 = c->input[0], h->x2 = c->input[1], h->image1 = c->first, h->image2 = c->second;
     for (int k = 0; k < NTI_SPACE; k++) h->size[k] = s->size[k];
-    if (!w->tiles || c->run == NTI_OWN) return;
+    if (!w->gram || c->run == NTI_OWN) return;
     h->kind = NTI_HEAD_READY; // a product of matrices
     memset(h->out.k, 0, (size_t)h->lanes * w->element);
-    nti_cov_table(w)->gram(c->image[0], c->rows, c->image[NTI_TILE], c->columns, s->channels, NTI_TILE, h->out.k, c->room);
+    nti_cov_table(w)->gram(c->image[0], c->rows, c->image[w->tile], c->columns, s->channels, w->tile, h->out.k, c->room);
     if (h->out.t) memset(h->out.t, 0, (size_t)h->lanes * w->element);
 }
 
@@ -25571,7 +25568,7 @@ static void nti_cov_own_tails(nti_cov_work *c, const nti_cov_node *n, nti_plane_
         if (s->op == NTI_COV_DUAL) dual->self(&s->layer->dual, h->out.k, NULL, count);
         else if (nti_cov_tail(c, n->tail[j], h->out.offset, c->tail)) nti_cov_table(w)->finish(h, c->tail);
         for (int k = 0; k < 2 && s->sides && c->regular; k++)
-            nti_cov_table(w)->gather_tile(own, s->sides * positions, k, c->sides[k] + (size_t)(s->side_at * w->lanes) * w->element);
+            nti_cov_table(w)->gather_tile(own, s->sides * positions, c->lanes, w->tile, k, c->sides[k] + (size_t)(s->side_at * w->lanes) * w->element);
         for (int k = 0; k < 2 && s->sides && !c->regular; k++)
             nti_cov_table(w)->gather(own, s->sides * positions, c->lanes, c->lane[k], w->lanes,
                                       c->sides[k] + (size_t)(s->side_at * w->lanes) * w->element);
@@ -25707,12 +25704,12 @@ static void nti_cov_put_tile(const nti_cov_work *c, const nti_plane *p) { // and
         char *out = (char *)(a ? w->d.ntk : w->d.nngp);
         const void *from = a ? p->t : p->k;
         if (!out || !from) continue;
-        nti_cov_table(w)->tile_put(from, c->rows, c->columns, w->columns, 1,
+        nti_cov_table(w)->tile_put(from, w->tile, c->rows, c->columns, w->columns, 1,
                                    out + (size_t)((c->i0 - w->row0) * w->columns + c->j0 - w->column0) * w->element);
         for (int64_t j = 0; j < c->columns && w->symmetric; j++) { // column j is a part of row j0 + j
             int64_t row = c->j0 + j, begin = nti_max(c->i0, w->column0), end = nti_min(c->i0 + c->rows, w->column0 + w->columns);
             if (!nti_cov_within(row, w->row0, w->rows) || begin >= end) continue;
-            nti_cov_table(w)->tile_put((const char *)from + (size_t)((begin - c->i0) * NTI_TILE + j) * w->element, end - begin, 1, 1, 1,
+            nti_cov_table(w)->tile_put((const char *)from + (size_t)((begin - c->i0) * w->tile + j) * w->element, w->tile, end - begin, 1, 1, 1,
                                        out + (size_t)((row - w->row0) * w->columns + begin - w->column0) * w->element);
         }
     }
@@ -25720,12 +25717,12 @@ static void nti_cov_put_tile(const nti_cov_work *c, const nti_plane *p) { // and
 
 static void nti_cov_put(nti_cov_work *c, const nti_plane *p) { // into the arrays
     const nti_cov *w = c->w;
-    if (c->regular) { nti_cov_put_tile(c, p); return; }
     const int64_t *size = w->step[w->steps - 1].size;
     int64_t positions = nti_cov_positions(size), all = w->d.spatial == NT_FULL ? positions * positions : positions;
+    if (c->regular && positions == 1) { nti_cov_put_tile(c, p); return; }
     for (int64_t l = 0; l < c->pairs; l++) {
         int64_t i = c->pair[l].i, j = c->pair[l].j;
-        if (nti_cov_mirrored(w, i, j) || (w->tiles && (l / NTI_TILE >= c->rows || l % NTI_TILE >= c->columns))) continue;
+        if (nti_cov_mirrored(w, i, j) || (w->tile && (l / w->tile >= c->rows || l % w->tile >= c->columns))) continue;
         for (int mirror = 0; mirror < 1 + (i != j && nti_cov_mirrored(w, j, i)); mirror++) {
             int64_t to = mirror ? (j - w->row0) * w->columns + i - w->column0 : (i - w->row0) * w->columns + j - w->column0;
             int turned = c->pair[l].swapped != mirror;
@@ -25745,6 +25742,24 @@ static nt_shape nti_cov_shape(const nti_cov_step *s, const int64_t *size) { // o
     return shape;
 }
 
+// The pairs of a unit, without those of a tile that come elsewhere: their lanes move to the front of the plane, which nobody else needs any more.
+static int64_t nti_cov_unit_pairs(nti_cov_work *c, const nti_plane *p) {
+    const nti_cov *w = c->w;
+    int64_t n = 0, positions = p->length[0] * p->length[1] * p->length[2];
+    for (int64_t l = 0; l < c->pairs; l++) {
+        const nti_cov_pair *q = &c->pair[l];
+        if (w->tile && (nti_cov_mirrored(w, q->i, q->j) || l / w->tile >= c->rows || l % w->tile >= c->columns)) continue;
+        c->unit[0][n] = q->swapped ? q->j : q->i, c->unit[1][n] = q->swapped ? q->i : q->j;
+        for (int a = 0; a < c->arrays && n != l; a++)
+            for (int64_t k = 0; k < positions; k++) {
+                char *row = (char *)(a ? p->t : p->k) + (size_t)(k * c->lanes) * w->element;
+                memcpy(row + (size_t)n * w->element, row + (size_t)l * w->element, w->element);
+            }
+        n++;
+    }
+    return n;
+}
+
 static void nti_cov_give(nti_cov_work *c, const nti_plane *p) { // to the arrays and the sink
     const nti_cov *w = c->w;
     const nti_cov_step *s = &w->step[w->steps - 1];
@@ -25752,11 +25767,9 @@ static void nti_cov_give(nti_cov_work *c, const nti_plane *p) { // to the arrays
     if (!w->d.sink.take || c->stopped) return;
     nt_kernel_unit u;
     memset(&u, 0, sizeof u);
-    u.pairs = c->pairs, u.lanes = c->lanes, u.i = c->unit[0], u.j = c->unit[1];
+    u.pairs = nti_cov_unit_pairs(c, p), u.lanes = c->lanes, u.i = c->unit[0], u.j = c->unit[1];
     u.offset = nti_cov_shape(s, p->offset), u.start = nti_cov_shape(s, p->start), u.size = nti_cov_shape(s, p->length);
     u.nngp = p->k, u.ntk = p->t;
-    for (int64_t l = 0; l < c->pairs; l++)
-        c->unit[0][l] = c->pair[l].swapped ? c->pair[l].j : c->pair[l].i, c->unit[1][l] = c->pair[l].swapped ? c->pair[l].i : c->pair[l].j;
     c->stopped = w->d.sink.take(w->d.sink.user, &u) != 0;
 }
 
@@ -25918,9 +25931,9 @@ static int64_t nti_cov_pairs(const nti_cov *w) {
     return n;
 }
 
-static int64_t nti_cov_tile_columns(const nti_cov *w) { return (w->columns + NTI_TILE - 1) / NTI_TILE; }
+static int64_t nti_cov_tile_columns(const nti_cov *w) { return (w->columns + w->tile - 1) / w->tile; }
 static int64_t nti_cov_blocks(const nti_cov *w) {
-    if (w->tiles) return (w->rows + NTI_TILE - 1) / NTI_TILE * nti_cov_tile_columns(w);
+    if (w->tile) return (w->rows + w->tile - 1) / w->tile * nti_cov_tile_columns(w);
     return (nti_cov_pairs(w) + w->lanes - 1) / w->lanes;
 }
 
@@ -25951,21 +25964,22 @@ static void nti_cov_add_pair(nti_cov_work *c, int64_t lane, int64_t i, int64_t j
 // The pairs of block b. 0: all of them come with other blocks.
 static int nti_cov_tile(nti_cov_work *c, int64_t b) {
     const nti_cov *w = c->w;
-    int64_t i0 = w->row0 + b / nti_cov_tile_columns(w) * NTI_TILE, j0 = w->column0 + b % nti_cov_tile_columns(w) * NTI_TILE;
-    int needed = 0;
-    c->rows = nti_min(NTI_TILE, w->row0 + w->rows - i0), c->columns = nti_min(NTI_TILE, w->column0 + w->columns - j0);
-    c->pairs = w->lanes, c->images = w->own_lanes, c->i0 = i0, c->j0 = j0;
-    c->regular = (!w->symmetric || i0 + c->rows <= j0) && !w->d.sink.take;
-    for (int64_t k = 0; k < NTI_TILE; k++) {
-        c->image[k] = nti_cov_image(w, 0, i0 + nti_min(k, c->rows - 1));
-        c->image[NTI_TILE + k] = nti_cov_image(w, 1, j0 + nti_min(k, c->columns - 1));
+    int64_t i0 = w->row0 + b / nti_cov_tile_columns(w) * w->tile, j0 = w->column0 + b % nti_cov_tile_columns(w) * w->tile, n = w->tile;
+    int needed = 0, single = nti_cov_positions(w->step[w->steps - 1].size) == 1;
+    c->rows = nti_min(n, w->row0 + w->rows - i0), c->columns = nti_min(n, w->column0 + w->columns - j0);
+    c->pairs = w->lanes, c->images = 2 * n, c->i0 = i0, c->j0 = j0;
+    c->regular = !w->symmetric || i0 + c->rows <= j0;
+    for (int64_t k = 0; k < w->own_lanes; k++) {
+        int second = k >= n;
+        int64_t number = second ? j0 + nti_min(k - n, c->columns - 1) : i0 + nti_min(k, c->rows - 1);
+        c->image[k] = nti_cov_image(w, second, number), c->number[k] = number, c->second_array[k] = (uint8_t)(second && !w->symmetric);
     }
-    if (c->regular) return 1;
+    if (c->regular && single && (w->gram || !w->dots) && !w->d.sink.take) return 1; // nobody asks for its pairs one by one
     for (int64_t l = 0; l < w->lanes; l++) {
-        int64_t a = nti_min(l / NTI_TILE, c->rows - 1), d = nti_min(l % NTI_TILE, c->columns - 1);
+        int64_t a = nti_min(l / n, c->rows - 1), d = nti_min(l % n, c->columns - 1);
         nti_cov_add_pair(c, l, i0 + a, j0 + d);
         needed |= !nti_cov_mirrored(w, i0 + a, j0 + d);
-        c->lane[c->pair[l].swapped][l] = (int32_t)a, c->lane[!c->pair[l].swapped][l] = (int32_t)(NTI_TILE + d);
+        c->lane[c->pair[l].swapped][l] = (int32_t)a, c->lane[!c->pair[l].swapped][l] = (int32_t)(n + d);
     }
     return needed;
 }
@@ -25974,7 +25988,7 @@ static int nti_cov_block(nti_cov_work *c, int64_t b) {
     const nti_cov *w = c->w;
     int64_t skip = b * w->lanes, i = w->row0, row;
     c->any_same = 0, c->images = 0, c->pairs = 0, c->regular = 0;
-    if (w->tiles) return nti_cov_tile(c, b);
+    if (w->tile) return nti_cov_tile(c, b);
     for (; skip >= (row = nti_cov_row_pairs(w, i)); i++) skip -= row;
     for (int64_t j = w->column0; c->pairs < w->lanes && i < w->row0 + w->rows; j++) {
         if (j == w->column0 + w->columns) { j = w->column0 - 1, i++; continue; }
@@ -26004,7 +26018,9 @@ static void nti_cov_run_block(nti_cov_work *c, int64_t b, nti_cov_team *team) {
     if (!w->dots) {
         nti_cov_table(w)->interleave(c->image, w->own_lanes, positions, in->channels, c->own_input);
         if (w->d.masked) nti_cov_hide_all(c);
-        for (int k = 0; k < 2; k++)
+        for (int k = 0; k < 2 && c->regular; k++)
+            nti_cov_table(w)->gather_tile(c->own_input, positions * in->channels, w->own_lanes, w->tile, k, c->input[k]);
+        for (int k = 0; k < 2 && !c->regular; k++)
             nti_cov_table(w)->gather(c->own_input, positions * in->channels, w->own_lanes, c->lane[k], w->lanes, c->input[k]);
     }
     for (int run = w->sides || w->weights ? NTI_OWN : NTI_BETWEEN; run < NTI_COV_RUNS; run++)
@@ -26059,7 +26075,7 @@ static void nti_cov_cut_block(const nti_cov *w, nti_cov_work *c, nti_cov_cut *m)
     c->mixing = (double *)nti_cov_piece(m, 6 * w->mixed * w->mixed, sizeof(double)), c->matrix = nti_cov_piece(m, w->mixed * w->mixed, w->element);
     c->number = (int64_t *)nti_cov_piece(m, w->own_lanes, sizeof(int64_t)), c->second_array = (uint8_t *)nti_cov_piece(m, w->own_lanes, 1);
     if (w->mixed) c->room = nti_cov_piece(m, nti_multiply_room(w->mixed, w->mixed, w->mixed, sizeof(double)), sizeof(double));
-    if (w->tiles) c->room = nti_cov_piece(m, nti_multiply_room(NTI_TILE, NTI_TILE, in->channels, w->element), w->element);
+    if (w->gram) c->room = nti_cov_piece(m, nti_multiply_room(w->tile, w->tile, in->channels, w->element), w->element);
 }
 
 // What each worker has for itself.
@@ -26125,6 +26141,14 @@ static nt_status nti_cov_rectangle(nti_cov *w) { // the block of the matrix
     return NT_OK;
 }
 
+static int nti_cov_is_flat(const nti_cov *w) { // pairs of images need offset 0 only
+    for (int v = 0; v < w->steps; v++)
+        for (int k = 0; k < NTI_SPACE; k++)
+            for (int64_t d = 1 - w->step[v].size[k]; d < w->step[v].size[k]; d++)
+                if (d && w->step[v].need[NTI_BETWEEN][k][d + w->step[v].size[k] - 1]) return 0;
+    return !w->mixed;
+}
+
 // Everything but the workers' memory. Low memory of the tape is used and left for the caller to give back.
 static nt_status nti_cov_make_plan(nti_cov *w, const nt_layer *net, int64_t n1, int64_t n2) {
     nt_tape *t = w->tape;
@@ -26138,8 +26162,9 @@ static nt_status nti_cov_make_plan(nti_cov *w, const nt_layer *net, int64_t n1, 
     if (s != NT_OK) return s;
     nti_cov_sizes(w);
     const nti_cov_step *in = &w->step[0];
-    w->tiles = !in->axes && !w->mixed && !w->d.masked, w->dots = w->tiles || (in->channels > NTI_PAIRS && !w->d.masked);
-    w->lanes = w->tiles ? NTI_TILE * NTI_TILE : NTI_PAIRS, w->own_lanes = w->tiles ? 2 * NTI_TILE : 2 * NTI_PAIRS;
+    w->gram = !in->axes && !w->mixed && !w->d.masked, w->dots = w->gram || (in->channels > NTI_PAIRS && !w->d.masked);
+    w->tile = w->gram ? 32 : nti_cov_is_flat(w) ? 4 : 0;
+    w->lanes = w->tile ? w->tile * w->tile : NTI_PAIRS, w->own_lanes = w->gram ? 2 * w->tile : w->tile ? NTI_PAIRS : 2 * NTI_PAIRS;
     return NT_OK;
 }
 
@@ -26167,7 +26192,7 @@ static nti_cov_crew nti_cov_hire(const nti_cov *w, size_t left) {
     nti_cov_crew k;
     int64_t most = w->tape->desc.parallel.max_workers;
     k.blocks = nti_cov_blocks(w);
-    k.team = most > 1 && !w->tiles && (w->d.sink.take || k.blocks < 2 * most);
+    k.team = most > 1 && !w->tile && (w->d.sink.take || k.blocks < 2 * most);
     k.workers = w->d.sink.take && !k.team ? 1 : nti_max(1, k.team ? most : nti_min(most, k.blocks));
     for (nti_cov_measure(w, &k); k.all > left && k.workers > 1; nti_cov_measure(w, &k)) k.workers--, k.team = k.team && k.workers > 1;
     return k;
