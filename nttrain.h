@@ -25698,6 +25698,13 @@ static int nti_cov_mirrored(const nti_cov *w, int64_t i, int64_t j) {
     return w->symmetric && i > j && nti_cov_within(j, w->row0, w->rows) && nti_cov_within(i, w->column0, w->columns);
 }
 
+// 1: of positions p < q; -1: p > q; 0: the same.
+static int nti_cov_turns(const int64_t *offset) {
+    for (int k = 0; k < NTI_SPACE; k++)
+        if (offset[k]) return offset[k] < 0 ? -1 : 1;
+    return 0;
+}
+
 static void nti_cov_put_tile(const nti_cov_work *c, const nti_plane *p) { // and, of an image with another of x1, its mirror
     const nti_cov *w = c->w;
     for (int a = 0; a < 2; a++) {
@@ -25723,7 +25730,10 @@ static void nti_cov_put(nti_cov_work *c, const nti_plane *p) { // into the array
     for (int64_t l = 0; l < c->pairs; l++) {
         int64_t i = c->pair[l].i, j = c->pair[l].j;
         if (nti_cov_mirrored(w, i, j) || (w->tile && (l / w->tile >= c->rows || l % w->tile >= c->columns))) continue;
-        for (int mirror = 0; mirror < 1 + (i != j && nti_cov_mirrored(w, j, i)); mirror++) {
+        int own = w->symmetric && i == j && w->d.spatial == NT_FULL; // the halves of an image with itself may differ in their last bits
+        if (own && nti_cov_turns(p->offset) < 0) continue;
+        int both = own ? nti_cov_turns(p->offset) : nti_cov_mirrored(w, j, i) && nti_cov_within(j, w->row0, w->rows) && nti_cov_within(i, w->column0, w->columns);
+        for (int mirror = 0; mirror < 1 + both; mirror++) {
             int64_t to = mirror ? (j - w->row0) * w->columns + i - w->column0 : (i - w->row0) * w->columns + j - w->column0;
             int turned = c->pair[l].swapped != mirror;
             int64_t s1 = w->d.spatial != NT_FULL ? 1 : turned ? 1 : positions, s2 = w->d.spatial != NT_FULL ? 0 : turned ? positions : 1;
@@ -25880,16 +25890,31 @@ static int64_t nti_cov_batch(nti_cov_team *m, int64_t groups) {
 
 static int nti_cov_asked(const nti_cov *w) { return w->d.cancel.asked && w->d.cancel.asked(w->d.cancel.user); }
 
+// Any worker of the host's may take an index, also where fewer have memory here: then the indices are our workers, with a share each.
+typedef struct nti_cov_share { void (*fn)(void *arg, int64_t index, int worker); void *arg; int64_t n, workers; } nti_cov_share;
+static void nti_cov_share_of(void *arg, int64_t index, int worker) {
+    nti_cov_share *s = (nti_cov_share *)arg;
+    (void)worker;
+    for (int64_t k = index; k < s->n; k += s->workers) s->fn(s->arg, k, (int)index);
+}
+
+static void nti_cov_for_each(const nti_cov *w, int64_t workers, int64_t n, void (*fn)(void *arg, int64_t index, int worker), void *arg) {
+    const nt_parallel *parallel = &w->tape->desc.parallel;
+    nti_cov_share s;
+    s.fn = fn, s.arg = arg, s.n = n, s.workers = workers;
+    if (workers >= parallel->max_workers) parallel->for_each(parallel->user, n, fn, arg);
+    else parallel->for_each(parallel->user, nti_min(n, workers), nti_cov_share_of, &s);
+}
+
 static void nti_cov_stage_team(nti_cov_team *m, const nti_cov_stage *g) {
     nti_cov_work *c = m->work;
     const nti_cov *w = c->w;
-    const nt_parallel *parallel = &w->tape->desc.parallel;
     int64_t groups = nti_cov_groups_of(c, g);
     m->g = g, m->first = 0;
-    if (w->step[g->end].op == NTI_COV_TOTAL) { parallel->for_each(parallel->user, NTI_COV_PARTS, nti_cov_team_part, m); return; }
+    if (w->step[g->end].op == NTI_COV_TOTAL) { nti_cov_for_each(w, m->workers, NTI_COV_PARTS, nti_cov_team_part, m); return; }
     for (int64_t n = 0; m->first + n < groups && !c->stopped;) {
         m->first += n, n = nti_cov_batch(m, groups);
-        if (n > 1) parallel->for_each(parallel->user, n, nti_cov_team_group, m);
+        if (n > 1) nti_cov_for_each(w, m->workers, n, nti_cov_team_group, m);
         else nti_cov_team_group(m, 0, 0);
         for (int64_t k = 0; k < n && !c->stopped; k++) nti_cov_consume(c, g, &m->made[k], 0);
         c->stopped |= nti_cov_asked(w);
@@ -26235,7 +26260,6 @@ static nt_status nti_cov_over_budget(const nti_cov *w, size_t bytes) {
 
 static nt_status nti_cov_run(nti_cov *w, size_t planned) {
     nt_tape *t = w->tape;
-    const nt_parallel *parallel = &t->desc.parallel;
     nti_cov_crew k = nti_cov_hire(w, nti_cov_left(w, planned + NTI_ALIGN));
     nti_cov_team team;
     if (nti_cov_over_budget(w, planned + k.all + NTI_ALIGN) != NT_OK) return NT_ERROR_BUDGET;
@@ -26246,7 +26270,7 @@ static nt_status nti_cov_run(nti_cov *w, size_t planned) {
     for (int64_t step = k.team || k.workers < 2 ? 1 : 4 * k.workers; call.first < k.blocks; call.first += step) {
         int64_t n = nti_min(step, k.blocks - call.first);
         if (nti_cov_asked(w)) return NT_CANCELLED;
-        if (n > 1) parallel->for_each(parallel->user, n, nti_cov_call_block, &call);
+        if (n > 1) nti_cov_for_each(w, k.workers, n, nti_cov_call_block, &call);
         else nti_cov_run_block(work, call.first, k.team ? &team : NULL);
         if (work->stopped) return NT_CANCELLED;
         if (w->d.progress.update) w->d.progress.update(w->d.progress.user, (double)(call.first + n) / (double)k.blocks);
