@@ -25732,7 +25732,8 @@ static void nti_cov_put(nti_cov_work *c, const nti_plane *p) { // into the array
         if (nti_cov_mirrored(w, i, j) || (w->tile && (l / w->tile >= c->rows || l % w->tile >= c->columns))) continue;
         int own = w->symmetric && i == j && w->d.spatial == NT_FULL; // the halves of an image with itself may differ in their last bits
         if (own && nti_cov_turns(p->offset) < 0) continue;
-        int both = own ? nti_cov_turns(p->offset) : nti_cov_mirrored(w, j, i) && nti_cov_within(j, w->row0, w->rows) && nti_cov_within(i, w->column0, w->columns);
+        int both = nti_cov_mirrored(w, j, i) && nti_cov_within(j, w->row0, w->rows) && nti_cov_within(i, w->column0, w->columns);
+        if (own) both = nti_cov_turns(p->offset);
         for (int mirror = 0; mirror < 1 + both; mirror++) {
             int64_t to = mirror ? (j - w->row0) * w->columns + i - w->column0 : (i - w->row0) * w->columns + j - w->column0;
             int turned = c->pair[l].swapped != mirror;
