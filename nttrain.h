@@ -3199,8 +3199,8 @@ static int nti_dual_sides(const nti_dual *d) {
 static void nti_dual_coefficients(const nti_dual *d, const double q[4], int first, int count, double a[NTI_DUAL_ROOM][4]);
 static void nti_dual_variances(const nti_dual *d, const double q[4], double k[4], double dot[4]);
 
-// The power series of asin(x) from x^NTI_DUAL_TERMS on, over that power, as a polynomial in sqrt(1 - x^2) up to 0.6: what is beyond is small
-// beside it. To 1e-5 of the value at 1.
+// The power series of asin(x) from x^NTI_DUAL_TERMS on, over that power, as a polynomial in sqrt(1 - x^2) up to 0.6, and constant beyond,
+// where it hardly counts. To 1e-5 of the value at 1.
 static const double nti_dual_tail_poly[] = { 0.126409686, -0.999867778, 5.08900811, -20.3794474, 67.5388762, -182.950876,
                                              386.516779,  -597.718412,  624.710099, -389.703332, 108.789346 };
 static double nti_dual_tail_value(double s, double *slope) {
@@ -6413,21 +6413,23 @@ static const nti_linear_table
 // r = s1 s2, the correlation c and near = 1 - |c|, which is found without cancellation: where |k| comes close to r, the error of the
 // two square roots counts, and it is known. Nothing here gives NaN for finite variances, whatever rounding did to k.
 #if NTI_F64
-static const double NTI_K(nti_dual_acos)[] = {   // acos(1 - x) / sqrt(x)
-    1.4142135623730951, 0.11785113019774244, 0.026516504296307611, 0.0078918166702553506, 0.0026854119247711132,
-    0.00098868844286654901, 0.00038374803873780002, 0.00015220229217762973, 7.4279598471188532e-5, -1.1999391495242419e-5,
-    0.00012108530380758759, -0.00022910544973684919, 0.00038371210733598568, -0.00046961781233596199, 0.00043329519877776092,
-    -0.00028810484616562135, 0.00013196564710047365, -3.7254426056508196e-5, 5.0066292402165134e-6 };
-static const double NTI_K(nti_dual_arc)[] = {    // (sin(t) - t cos(t)) / x^(3/2), where cos(t) = 1 - x
-    0.94280904158206336, 0.047140452079106573, 0.007576144083784642, 0.001753737071328701, 0.00048825601578722704,
-    0.00015211492712421612, 5.1088398929594002e-5, 1.8381859823673701e-5, 5.7051509466136096e-6, 5.8545544726280424e-6,
-    -6.9676870728088202e-6, 1.4938914580484016e-5, -1.96649711084131e-5, 2.0055752972535145e-5, -1.4456948129637624e-5,
-    7.184880588695826e-6, -2.1850736437755814e-6, 3.1940844568527071e-7 };
+static const double NTI_K(nti_dual_acos)[] = { // acos(1 - x) / sqrt(x)
+    1.4142135623730951,      0.11785113019774244,     0.026516504296307611,   0.0078918166702553506,   0.0026854119247711132,
+    0.00098868844286654901,  0.00038374803873780002,  0.00015220229217762973, 7.4279598471188532e-5,   -1.1999391495242419e-5,
+    0.00012108530380758759,  -0.00022910544973684919, 0.00038371210733598568, -0.00046961781233596199, 0.00043329519877776092,
+    -0.00028810484616562135, 0.00013196564710047365,  -3.7254426056508196e-5, 5.0066292402165134e-6
+};
+static const double NTI_K(nti_dual_arc)[] = { // (sin(t) - t cos(t)) / x^(3/2), where cos(t) = 1 - x
+    0.94280904158206336,    0.047140452079106573,   0.007576144083784642,  0.001753737071328701,  0.00048825601578722704,
+    0.00015211492712421612, 5.1088398929594002e-5,  1.8381859823673701e-5, 5.7051509466136096e-6, 5.8545544726280424e-6,
+    -6.9676870728088202e-6, 1.4938914580484016e-5,  -1.96649711084131e-5,  2.0055752972535145e-5, -1.4456948129637624e-5,
+    7.184880588695826e-6,   -2.1850736437755814e-6, 3.1940844568527071e-7
+};
 #else
-static const float NTI_K(nti_dual_acos)[] = {
-    1.41421354f, 0.117853631f, 0.0264669187f, 0.00826279478f, 0.00134562804f, 0.00353583221f, -0.00213546729f, 0.0012534249f };
-static const float NTI_K(nti_dual_arc)[] = {
-    0.942809055f, 0.0471391837f, 0.00759522092f, 0.00164746131f, 0.000763355269f, -0.000195110626f, 0.000240819617f };
+static const float NTI_K(nti_dual_acos)[] = { 1.41421354f,    0.117853631f,   0.0264669187f,   0.00826279478f,
+                                              0.00134562804f, 0.00353583221f, -0.00213546729f, 0.0012534249f };
+static const float NTI_K(nti_dual_arc)[] = { 0.942809055f,    0.0471391837f,    0.00759522092f, 0.00164746131f,
+                                             0.000763355269f, -0.000195110626f, 0.000240819617f };
 #endif
 #define NTI_DUAL_POLY(x, name) NTI_K(nti_poly)(x, NTI_K(name), (int)(sizeof NTI_K(name) / sizeof(NTI_T)))
 #define NTI_LEAST NTI_K(nti_least)
@@ -6441,7 +6443,7 @@ static const float NTI_K(nti_dual_arc)[] = {
 #define NTI_DUAL_MIN NTI_SPLAT(sizeof(NTI_T) == 8 ? (NTI_T)2.2250738585072014e-308 : (NTI_T)1.17549435e-38)
 
 typedef struct NTI_K(nti_dual_numbers) { // of one rule
-    NTI_T g;                 // of the root 1 / sqrt(1 + g q)
+    NTI_T g;                             // of the root 1 / sqrt(1 + g q)
     NTI_T x[4];
     int degree;
 } NTI_K(nti_dual_numbers);
@@ -6493,7 +6495,9 @@ static NTI_INLINE NTI_V NTI_K(nti_dual_cosine)(const NTI_DUAL_NUMBERS *m, const 
     *sine = (p->k * p->w1) * (p->w2 * m->g);
     return NTI_SQRT(NTI_FMA(a2 * b2, p->near * (NTI_C(2) - p->near), NTI_FMA(a2, p->w2 * p->w2, p->w1 * p->w1)));
 }
-static NTI_INLINE NTI_V NTI_K(nti_dual_turn)(NTI_V sine, NTI_V cosine) { return NTI_COPYSIGN(NTI_K(nti_angle)(NTI_ABS(sine), cosine), sine); }
+static NTI_INLINE NTI_V NTI_K(nti_dual_turn)(NTI_V sine, NTI_V cosine) {
+    return NTI_COPYSIGN(NTI_K(nti_angle)(NTI_ABS(sine), cosine), sine);
+}
 
 static NTI_INLINE NTI_V NTI_K(nti_dual_erf)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V *dot) {
     NTI_V sine, cosine = NTI_K(nti_dual_cosine)(m, p, &sine);
@@ -6629,7 +6633,8 @@ static NTI_DUAL_NUMBERS NTI_K(nti_dual_begin)(const nti_dual *d) {
     return m;
 }
 
-static NTI_INLINE NTI_DUAL_POINT NTI_K(nti_dual_at)(const NTI_T *k, const NTI_T *side1, const NTI_T *side2, int64_t pitch, int64_t j, int wide) {
+static NTI_INLINE NTI_DUAL_POINT NTI_K(nti_dual_at)(const NTI_T *k, const NTI_T *side1, const NTI_T *side2, int64_t pitch, int64_t j,
+                                                    int wide) {
     NTI_DUAL_POINT p;
     p.k = NTI_LOAD(k + j);
     p.s1 = NTI_LOAD(side1 + j), p.h1 = NTI_LOAD(side1 + pitch + j);
@@ -6698,7 +6703,8 @@ NTI_DUAL_RULES(normalized, 0)
 
 // Expansions f(s z) = sum of a_n(q) h_n(z) in normalised Hermite polynomials: k = sum of a_n a'_n c^n. Kept are a_0 and b_n = a_n / s,
 // so that k = a_0 a'_0 + q12 (b_1 b'_1 + b_2 b'_2 c + ..) and the derivative is the sum of n b_n b'_n c^(n-1), at s = 0 too.
-static NTI_INLINE NTI_V NTI_K(nti_dual_series)(const NTI_T *side1, const NTI_T *side2, int64_t pitch, int terms, NTI_V c, NTI_V k, NTI_V *dot) {
+static NTI_INLINE NTI_V NTI_K(nti_dual_series)(const NTI_T *side1, const NTI_T *side2, int64_t pitch, int terms, NTI_V c, NTI_V k,
+                                               NTI_V *dot) {
     NTI_V sum = NTI_SPLAT(0), slope = sum;
     for (int n = terms - 1; n > 0; n--) {
         NTI_V b = NTI_LOAD(side1 + (n + 1) * pitch) * NTI_LOAD(side2 + (n + 1) * pitch);
@@ -6738,7 +6744,8 @@ static void NTI_K(nti_prepare_series)(const nti_dual *d, const NTI_T *q, NTI_T *
                     side[(1 + first + i) * n + j + k] = (NTI_T)(a[i][k] > most ? most : a[i][k] < -most ? -most : a[i][k]);
         }
 }
-static void NTI_K(nti_pair_series)(const nti_dual *d, NTI_T *k, NTI_T *t, const NTI_T *side1, const NTI_T *side2, int64_t pitch, int64_t n) {
+static void NTI_K(nti_pair_series)(const nti_dual *d, NTI_T *k, NTI_T *t, const NTI_T *side1, const NTI_T *side2, int64_t pitch,
+                                   int64_t n) {
     const int terms = nti_dual_terms(d);
     const NTI_V one = NTI_SPLAT(1), zero = NTI_SPLAT(0);
     for (int64_t j = 0; j < n; j += NTI_W) {
@@ -7448,7 +7455,7 @@ static const struct nti_isa *nti_isa_choose(nt_isa isa) {
 // by one source for all passes: Gauss's rule on panels that are finer towards 0, where F bends when s is large, and where a kink may be.
 // What the first NTI_DUAL_TERMS leave of E F^2 and E F'^2 (nothing for smooth f and small s, half of it for tanh at s = 10) is known, for
 // the odd and the even part of f apart. Terms a^2 t^n of the power series of asin (odd), or of x asin(x) (even), take its place: a and t
-// such that both expectations come out, so that the rule is exact at u = v, and close between (see nt_elementwise_desc).
+// such that both expectations come out, so that the rule is exact at u = v, and close between (see nt_layer_dual).
 #define NTI_DUAL_LEAST 1e-5 // standard deviation; below it f counts as f(0) plus a function homogeneous of degree 1
 #define NTI_DUAL_NODES 16
 
@@ -7470,7 +7477,7 @@ static double nti_gauss_node(int k, double *weight, double *bary) {
                                    0.75540440835500303, 0.86563120238783174, 0.94457502307323258, 0.98940093499164993 };
     static const double weights[] = { 0.1894506104550685,  0.18260341504492359,  0.16915651939500254,  0.14959598881657673,
                                       0.12462897125553387, 0.095158511682492785, 0.062253523938647893, 0.027152459411754095 };
-    static const double barys[] = { 0.4332901664782523, 0.4100278795501251, 0.36561040953331952, 0.30411275965024737,
+    static const double barys[] = { 0.4332901664782523,  0.4100278795501251,  0.36561040953331952,  0.30411275965024737,
                                     0.23132491441080125, 0.15444929641178309, 0.081911915545551384, 0.023927621125626731 };
     int j = k < 8 ? 7 - k : k - 8;
     *weight = weights[j], *bary = k & 1 ? -barys[j] : barys[j];
@@ -7516,8 +7523,10 @@ static void nti_dual_tail(double square, double slope, int even, double *a, doub
     for (int k = 0; k < 48; k++) {
         s = (low + high) / 2;
         h = nti_dual_tail_value(s, &dh);
-        if (even + NTI_DUAL_TERMS - (1 - s * s) * dh / (s * h) > slope / square) low = s;
-        else high = s;
+        if (even + NTI_DUAL_TERMS - (1 - s * s) * dh / (s * h) > slope / square)
+            low = s;
+        else
+            high = s;
     }
     double x = sqrt(1 - s * s), value = h;
     for (int k = 0; k < NTI_DUAL_TERMS + even; k++) value *= x;
