@@ -1099,6 +1099,9 @@ typedef enum nt_kernel_spatial {
 
 // Called on the calling thread now and then: `done` goes from 0 to 1.
 typedef struct nt_progress { void (*update)(void *user, double done); void *user; } nt_progress;
+#if !defined(NTTRAIN_NO_STDIO)
+NT_API nt_progress nt_progress_bar(FILE *file); // a line that fills: .progress = nt_progress_bar(stderr)
+#endif
 
 // One piece of a result: the values of some pairs of images at one offset between positions. Positions p run over `size` from `start`,
 // row-major, each beside p + offset of the second image; value [p * lanes + k] is that of pair k. Images (i[k], j[k]) of x1 and x2.
@@ -26287,6 +26290,21 @@ static nt_status nti_cov_run(nti_cov *w, size_t planned) {
     }
     return NT_OK;
 }
+
+#if !defined(NTTRAIN_NO_STDIO)
+static void nti_progress_line(void *user, double done) {
+    FILE *file = (FILE *)user;
+    int full = (int)(40 * done + 0.5);
+    fprintf(file, "\r[%.*s%*s] %3.0f %%%s", full, "########################################", 40 - full, "", 100 * done, done >= 1 ? "\n" : "");
+    fflush(file);
+}
+
+NT_API nt_progress nt_progress_bar(FILE *file) {
+    nt_progress p;
+    p.update = file ? nti_progress_line : NULL, p.user = file;
+    return p;
+}
+#endif
 
 NT_API nt_status nt_kernel_plan(const nt_layer *net, int64_t n1, int64_t n2, const nt_kernel_desc *desc, nt_kernel_info *info) {
     nti_cov w;
