@@ -3279,19 +3279,6 @@ typedef struct nti_plane_set {
     int64_t positions;
 } nti_plane_set;
 
-// Where an entry of each axis adds to; -1: that offset is not kept.
-static int64_t nti_set_place(const nti_plane_set *s, const nti_contribution *a, const nti_contribution *b, const nti_contribution *c) {
-    const nti_contribution *e[NTI_SPACE];
-    int64_t plane = 0, place = 0;
-    e[0] = a, e[1] = b, e[2] = c;
-    for (int k = 0; k < NTI_SPACE; k++) {
-        int64_t d = e[k]->offset, slot = s->slot[k][d + s->size[k] - 1];
-        if (slot < 0) return -1;
-        plane = plane * s->count[k] + slot, place = place * (s->size[k] - (d < 0 ? -d : d)) + e[k]->to - (d < 0 ? -d : 0);
-    }
-    return s->at[plane] + place;
-}
-
 typedef struct nti_plane_table { // one for each pass and dtype
     void (*plane)(const nti_plane_head *h);
     void (*finish)(const nti_plane_head *h, const nti_plane_tail *a);
@@ -7182,20 +7169,25 @@ static void NTI_K(nti_plane_finish)(const nti_plane_head *h, const nti_plane_tai
 // Adds what a plane gives to the planes of a linear map's result.
 static void NTI_K(nti_plane_spread)(const nti_plane *fine, int64_t lanes, int of_t, const nti_plane_set *set, void *coarse,
                                     const nti_contribution *const *entry, const int *count) {
-    for (int a = 0; a < count[0]; a++)
-        for (int b = 0; b < count[1]; b++) {
-            const nti_contribution *e0 = &entry[0][a], *e1 = &entry[1][b];
-            const NTI_T *row = (const NTI_T *)(of_t ? fine->t : fine->k) + NTI_K(nti_plane_row)(fine, lanes, e0->from, e1->from);
-            for (int c = 0; c < count[2]; c++) {
-                const nti_contribution *e2 = &entry[2][c];
-                int64_t at = nti_set_place(set, e0, e1, e2);
-                if (at < 0) continue;
-                NTI_T *to = (NTI_T *)coarse + at * lanes;
-                const NTI_T *from = row + (e2->from - fine->start[2]) * lanes;
-                NTI_V w = NTI_SPLAT(e0->weight * e1->weight * e2->weight);
-                for (int64_t l = 0; l < lanes; l += NTI_W) NTI_STORE(to + l, NTI_FMA(w, NTI_LOAD(from + l), NTI_LOAD(to + l)));
-            }
+    for (int x = 0; x < count[0] * count[1]; x++) {
+        const nti_contribution *a = &entry[0][x / count[1]], *b = &entry[1][x % count[1]];
+        int64_t da = a->offset < 0 ? -a->offset : a->offset, db = b->offset < 0 ? -b->offset : b->offset;
+        int64_t slot0 = set->slot[0][a->offset + set->size[0] - 1], slot1 = set->slot[1][b->offset + set->size[1] - 1];
+        if (slot0 < 0 || slot1 < 0) continue;
+        const int64_t *at = set->at + (slot0 * set->count[1] + slot1) * set->count[2];
+        int64_t row = (a->to - (a->offset < 0 ? da : 0)) * (set->size[1] - db) + b->to - (b->offset < 0 ? db : 0); // of the coarse plane
+        const NTI_T *from = (const NTI_T *)(of_t ? fine->t : fine->k) + NTI_K(nti_plane_row)(fine, lanes, a->from, b->from);
+        NTI_T weight = (NTI_T)(a->weight * b->weight);
+        for (int c = 0; c < count[2]; c++) {
+            const nti_contribution *e = &entry[2][c];
+            int64_t slot2 = set->slot[2][e->offset + set->size[2] - 1], away = e->offset < 0 ? -e->offset : e->offset;
+            if (slot2 < 0) continue;
+            NTI_T *to = (NTI_T *)coarse + (at[slot2] + row * (set->size[2] - away) + e->to - (e->offset < 0 ? away : 0)) * lanes;
+            const NTI_T *x2 = from + (e->from - fine->start[2]) * lanes;
+            NTI_V w = NTI_SPLAT(weight * (NTI_T)e->weight);
+            for (int64_t l = 0; l < lanes; l += NTI_W) NTI_STORE(to + l, NTI_FMA(w, NTI_LOAD(x2 + l), NTI_LOAD(to + l)));
         }
+    }
 }
 
 // Rows are summed in lanes, rows in double: sums over millions of positions keep their digits.
@@ -7245,12 +7237,18 @@ static void NTI_K(nti_gather_lanes)(const void *sides, int64_t rows, int64_t lan
 }
 
 // The same for a tile: lane (i, j) has row i's number, or, second, column j's, which stand behind those of the rows.
+static NTI_INLINE void NTI_K(nti_tile_lanes)(const NTI_T *from, NTI_T *to, int64_t rows, int64_t lanes_in, const int tile, int second) {
+    for (int64_t r = 0; r < rows; r++, from += lanes_in)
+        for (int i = 0; i < tile; i++, to += tile)
+            for (int j = 0; j < tile; j++) to[j] = second ? from[tile + j] : from[i];
+}
 static void NTI_K(nti_gather_tile)(const void *sides, int64_t rows, int64_t lanes_in, int64_t tile, int second, void *out) {
     const NTI_T *from = (const NTI_T *)sides;
     NTI_T *to = (NTI_T *)out;
-    for (int64_t r = 0; r < rows; r++, from += lanes_in)
-        for (int64_t i = 0; i < tile; i++, to += tile)
-            for (int64_t j = 0; j < tile; j++) to[j] = second ? from[tile + j] : from[i];
+    if (tile == 4 && second) NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, 4, 1); // of sizes that the compiler knows
+    else if (tile == 4) NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, 4, 0);
+    else if (second) NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, 32, 1);
+    else NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, 32, 0);
 }
 
 // A tile (rows, columns) of this pitch into a matrix whose elements have these strides.
