@@ -10,17 +10,14 @@
 #define NTTRAIN_IMPLEMENTATION
 #endif
 #include "../nttrain.h"
+#include "digits_data.h"
 #include "folder.h"
 #include "picture.h"
 #include "progress.h"
 #include <string.h>
 #include <time.h>
 
-enum { TRAIN = 1437, TEST = 360, IMAGES = TRAIN + TEST, SIDE = 8, PIXELS = SIDE * SIDE, BATCH = 32, BATCHES = TRAIN / BATCH, EPOCHS = 30 };
-
-typedef struct digits_data { // the host's: 1,797 pictures of 8 by 8 bytes, each 0 to 16
-    uint8_t pixel[IMAGES * PIXELS], label[IMAGES];
-} digits_data;
+enum { BATCH = 32, BATCHES = TRAIN / BATCH, EPOCHS = 30 };
 
 typedef struct digits_options {
     const digits_data *data;
@@ -45,12 +42,6 @@ typedef struct digits_net { // what outlives the recording
     nt_program *step, *answer;
 } digits_net;
 
-static void explain(const nt_tape *t, nt_status status, char *error, size_t size) {
-    const char *message = nt_error(t);
-    error[0] = 0;
-    if (status != NT_OK) snprintf(error, size, "%s: %s", nt_status_name(status), message ? message : "nothing more is known");
-}
-
 // A stream of random numbers for shuffling, the same on every machine.
 typedef struct digits_random { nt_key_value key; uint32_t drawn; } digits_random;
 
@@ -60,29 +51,6 @@ static int below(digits_random *r, int n) {
 
 static double seconds_used(void) {
     return (double)clock() / CLOCKS_PER_SEC;
-}
-
-// Reads one array of bytes. The file may be anything, so its shape is compared before its data are read.
-static nt_status load_array(nt_tape *t, const char *folder, const char *name, nt_shape shape, uint8_t *to) {
-    char path[640];
-    snprintf(path, sizeof path, "%s%s", folder, name);
-    nt_file *file = nt_file_open(t, path);
-    const nt_file_entry *entry = nt_file_entry_at(file, 0);
-    nt_status status = file ? NT_OK : NT_ERROR_FILE;
-    if (entry && memcmp(&entry->shape, &shape, sizeof shape) != 0) status = NT_ERROR_SHAPE;
-    if (status == NT_OK) status = nt_file_read(file, entry, to, NT_U8);
-    nt_file_close(file);
-    return status;
-}
-
-// The images and labels of a folder (its name ends in a slash). 0: read; otherwise error says what went wrong.
-static int digits_load(const nt_tape_desc *desc, const char *folder, digits_data *data, char *error, size_t error_size) {
-    nt_tape *t = nt_tape_open(desc);
-    nt_status status = load_array(t, folder, "digits_images.npy", NT_SHAPE(IMAGES, SIDE, SIDE), data->pixel);
-    if (status == NT_OK) status = load_array(t, folder, "digits_labels.npy", NT_SHAPE(IMAGES), data->label);
-    explain(t, status, error, error_size);
-    nt_tape_close(t);
-    return status != NT_OK;
 }
 
 // Record and compile. Afterwards the memory is laid out, and nothing is allocated any more.
@@ -197,10 +165,26 @@ static uint64_t checksum(nt_params params) {
 
 static int draw_losses(const digits_options *o, const float *losses, const float *means) {
     const int steps = o->epochs * o->batches;
-    const picture p = { "Learning 1,437 handwritten digits", "epoch", "loss (smoothed cross-entropy)", o->epochs, 2.5 };
+    const picture p = { .title = "Learning 1,437 handwritten digits",
+                        .x_title = "epoch",
+                        .y_title = "loss (smoothed cross-entropy)",
+                        .x_end = o->epochs,
+                        .y_end = 2.5 };
     const picture_curve curves[] = {
-        { "each batch of 32", "#a8c4e0", 0.8, losses, steps, 1.0 / o->batches, o->epochs },
-        { "mean of each epoch", "#1f4e8c", 2, means, o->epochs, 0.5, o->epochs - 0.5 },
+        { .name = "each batch of 32",
+          .colour = "#a8c4e0",
+          .width = 0.8,
+          .y = losses,
+          .count = steps,
+          .first_x = 1.0 / o->batches,
+          .last_x = o->epochs },
+        { .name = "mean of each epoch",
+          .colour = "#1f4e8c",
+          .width = 2,
+          .y = means,
+          .count = o->epochs,
+          .first_x = 0.5,
+          .last_x = o->epochs - 0.5 },
     };
     return picture_write(o->picture, &p, curves, 2);
 }

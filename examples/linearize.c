@@ -7,9 +7,6 @@
 // the weights, so its training is a convex problem, and what the derivative needs are the residuals at w0 only. It costs about
 // 1.7 times the arithmetic and hardly more scratch than ordinary training; w0 is one more copy of the weights, frozen, which the host
 // may keep wherever it likes (a file, flash). With a smaller budget the compiler drops values and computes them again: the bits stay.
-#ifndef NT_EXAMPLE_NO_MAIN // the tests include this file
-#define NTTRAIN_IMPLEMENTATION
-#endif
 #include "../nttrain.h"
 #include "folder.h"
 #include "photos.h"
@@ -105,7 +102,7 @@ static int lin_main(const nt_tape_desc *desc, const lin_options *o, lin_result *
     return status != NT_OK;
 }
 
-#ifndef NT_EXAMPLE_NO_MAIN
+#ifndef NT_EXAMPLE_NO_MAIN // the tests include this file
 static void lin_row(const char *what, const lin_options *o, const lin_result *r) {
     if (r->error[0]) { printf("  %-11s budget %9zu   %s\n", what, o->budget, r->error); return; }
     printf("  %-11s%10zu%10zu%9.1f %%%11.2f%11.1f%9.3f%8.3f\n", what, o->budget, r->plan.peak, 100 * r->plan.recomputed_flops / r->plan.flops,

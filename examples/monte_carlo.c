@@ -7,9 +7,6 @@
 // autoencoder; a density, so it may become negative). Elsewhere the backward pass
 // wants every sample's intermediate values at once. Here nt_map records one sample, and the compiler runs forward and backward
 // of one sample after the other: gradients reach decoder and encoder, and the bytes do not depend on the number of samples.
-#ifndef NT_EXAMPLE_NO_MAIN // the tests include this file
-#define NTTRAIN_IMPLEMENTATION
-#endif
 #include "../nttrain.h"
 #include "folder.h"
 #include "photos.h"
@@ -131,7 +128,7 @@ static int mc_main(const nt_tape_desc *desc, const mc_options *o, mc_result *r) 
     return status != NT_OK;
 }
 
-#ifndef NT_EXAMPLE_NO_MAIN
+#ifndef NT_EXAMPLE_NO_MAIN // the tests include this file
 int main(int argc, char **argv) {
     static mc_result r, all;
     char folder[640];

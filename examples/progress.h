@@ -13,7 +13,7 @@ typedef struct progress {
     int on_terminal; // out is standard output and a person is looking at it
 } progress;
 
-static progress progress_begin(FILE *out) {
+static inline progress progress_begin(FILE *out) {
     progress p = { out, 0 };
 #if defined(_WIN32)
     p.on_terminal = out == stdout && _isatty(1);
@@ -24,7 +24,7 @@ static progress progress_begin(FILE *out) {
 }
 
 // On a terminal: overwrites the line with a bar and the text. Elsewhere nothing: plain output has only the milestones.
-static void progress_bar(const progress *p, int done, int all, const char *text) {
+static inline void progress_bar(const progress *p, int done, int all, const char *text) {
     const int width = 30;
     if (!p->out || !p->on_terminal || all <= 0) return;
     int filled = (int)((long long)done * width / all);
@@ -35,12 +35,12 @@ static void progress_bar(const progress *p, int done, int all, const char *text)
 }
 
 // Elsewhere: a line of text. On a terminal nothing, since the bar says it already.
-static void progress_milestone(const progress *p, const char *text) {
+static inline void progress_milestone(const progress *p, const char *text) {
     if (!p->out || p->on_terminal) return;
     fprintf(p->out, "%s\n", text);
 }
 
-static void progress_end(const progress *p) {
+static inline void progress_end(const progress *p) {
     if (p->out && p->on_terminal) fputc('\n', p->out);
 }
 #endif
