@@ -2,7 +2,7 @@
 // the infinitely wide network follows, side by side.
 //
 //     make -C examples && examples/build/lazy_training       widths 32, 128 and 512, and a picture of the widest
-//     examples/build/lazy_training 2048                      on to that width (about a minute)
+//     examples/build/lazy_training 2048                      on to that width: minutes
 //
 // Six points, one input, two hidden layers. Around its first weights w0 the network is f(w0) + J(w0) (w - w0) (nt_linearize), and the
 // wider it is, the less the weights have to move, so the longer that holds. At infinite width J J^T is the same for all networks, the

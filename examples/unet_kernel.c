@@ -8,8 +8,8 @@
 // time, to a sink, which keeps what it needs. Here that is the mean over all pairs of pixels, (10, 10), and the covariance of each pixel
 // with the one at the same place, (10, 10, 64, 64), which is the offset 0.
 //
-// How to read the output: of the numbers half pass by, since (j, i) is (i, j) turned over; `worked in` is all memory of the tape at its
-// most, nt_kernel's under a budget of 16 MB. neural-tangents holds a covariance of all pixels for each layer: for ten photographs at 64x64
+// How to read the output: of the numbers half pass by, since (j, i) is (i, j) turned over; `worked in` is what nt_kernel_plan
+// says beforehand, under a budget of 16 MB. neural-tangents holds a covariance of all pixels for each layer: for ten photographs at 64x64
 // it asks for 45.6 GB and fails, and one pair takes it 10 to 12 s on two cores of the same machine. The picture: the NTK's means as
 // cosines; the brighter, the more training one photograph moves what the network says of the other.
 #include "../nttrain.h"
@@ -35,7 +35,7 @@ typedef struct unet_means {
 } unet_means;
 typedef struct unet_result {
     int photos, side;
-    size_t bytes;                            // of the tape, at most
+    nt_kernel_info plan;                     // what it takes, known beforehand
     double seconds, numbers;                 // numbers of one kernel that the sink has seen
     unet_means pair[PHOTOS][PHOTOS];         // over all pairs of pixels
     float ntk_at[PHOTOS][PHOTOS][UNET_MOST]; // each pixel with itself
@@ -117,8 +117,9 @@ static nt_status unet_run(nt_tape *t, const unet_options *o, unet_result *r) {
     };
     desc.sink.take = unet_take, desc.sink.user = r, desc.progress.update = unet_progress, desc.progress.user = r;
     const double start = threads_seconds();
+    if (status == NT_OK) status = nt_kernel_plan(net, r->photos, 0, &desc, &r->plan); // 0: against itself, as NULL below
     if (status == NT_OK) status = nt_kernel(net, r->photo, r->photos, NULL, 0, &desc);
-    r->seconds = threads_seconds() - start, r->bytes = nt_memory(t).total;
+    r->seconds = threads_seconds() - start;
     for (int i = 0; i < r->photos; i++) // of (i, j) and (j, i) one was computed, i <= j
         for (int j = 0; j < i; j++) r->pair[i][j] = r->pair[j][i], memcpy(r->ntk_at[i][j], r->ntk_at[j][i], sizeof r->ntk_at[i][j]);
     return status;
@@ -152,8 +153,8 @@ int main(int argc, char **argv) {
     const double whole = pow(r.photos, 2) * pow(r.side, 4) * 2 * sizeof(float), pairs = r.photos * (r.photos + 1) / 2;
     printf("%d photographs at %dx%d: NNGP and NTK of all pairs of pixels are %.2f GB of numbers, %.2f passed by\n", r.photos, r.side,
            r.side, 1e-9 * whole, 1e-9 * r.numbers * 2 * sizeof(float));
-    printf("worked in %zu bytes (budget %d), kept %zu; %.2f s, %.1f ms for each of %.0f pairs\n\n", r.bytes, UNET_BUDGET,
-           sizeof r.pair + sizeof r.ntk_at, r.seconds, 1e3 * r.seconds / pairs, pairs);
+    printf("worked in %zu bytes (budget %d, %d threads), kept %zu; %.2f s, %.1f ms for each of %.0f pairs\n\n", r.plan.bytes, UNET_BUDGET,
+           r.plan.workers, sizeof r.pair + sizeof r.ntk_at, r.seconds, 1e3 * r.seconds / pairs, pairs);
     puts("NTK, means over all pairs of pixels, as cosines:");
     for (int i = 0; i < PHOTOS * PHOTOS; i++) {
         const int row = i / PHOTOS, column = i % PHOTOS;
