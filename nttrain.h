@@ -26198,7 +26198,8 @@ static nt_status nti_cov_make_plan(nti_cov *w, const nt_layer *net, int64_t n1, 
     if (s != NT_OK) return s;
     nti_cov_sizes(w);
     const nti_cov_step *in = &w->step[0];
-    w->gram = !in->axes && !w->mixed && !w->d.masked, w->dots = w->gram || (in->channels > NTI_PAIRS && !w->d.masked);
+    w->gram = !in->axes && !w->mixed && !w->d.masked && w->pick_step[0] == 1 && w->pick_step[1] == 1; // images one behind the other
+    w->dots = w->gram || (in->channels > NTI_PAIRS && !w->d.masked);
     w->tile = w->gram ? 32 : nti_cov_is_flat(w) ? 4 : 0;
     w->lanes = w->tile ? w->tile * w->tile : NTI_PAIRS, w->own_lanes = w->gram ? 2 * w->tile : w->tile ? NTI_PAIRS : 2 * NTI_PAIRS;
     return NT_OK;
@@ -26358,6 +26359,7 @@ typedef struct nti_deviation {
 // Of any function f of deviation s: a_0 and a_n / s of >>expansions, (n, positions, terms), E f^2 and E f'^2.
 typedef struct nti_recur_moments {
     nt_tensor *row, *square, *slope;
+    nt_tensor *a[2], *t[2]; // tails of the odd and the even part, (n, positions)
 } nti_recur_moments;
 typedef struct nti_activated {
     nti_deviation deviation;
@@ -26949,20 +26951,21 @@ static nti_expected nti_rule_polynomial(nti_point *p) {
 }
 
 // Any function ------------------------------------------------------------------------------------------------------------
-// F(z) = f(s z) recorded at the nodes of >>expansions, in double.
-static nt_tensor *nti_recur_nodes(nt_tape *t, nt_tensor **products) { // (nodes); products: weights times h_n, (nodes, terms)
+// The nodes of >>expansions, then the same negative: (nodes). products: weights times h_n, (nodes, terms).
+static nt_tensor *nti_recur_nodes(nt_tape *t, nt_tensor **products) {
     static const double panel[] = { 0, 0.25, 1, 2.25, 4, 6.25, 9, 12.5 };
-    nt_shape shape = nti_recur_view(2, 7 * 2 * NTI_DUAL_NODES, NTI_DUAL_TERMS, 0, 0, 0),
-             line = nti_recur_view(1, shape.size[0], 0, 0, 0, 0);
+    const int64_t half_nodes = 7 * NTI_DUAL_NODES;
+    nt_shape shape = nti_recur_view(2, 2 * half_nodes, NTI_DUAL_TERMS, 0, 0, 0), line = nti_recur_view(1, shape.size[0], 0, 0, 0, 0);
     void *room[2];
     nt_tensor *nodes = nti_constant_room(t, NT_F64, &line, &room[0]);
     *products = nti_constant_room(t, NT_F64, &shape, &room[1]);
     if (!nodes || !*products) return NULL;
     double *z = (double *)room[0], *to = (double *)room[1];
     for (int64_t j = 0; j < shape.size[0]; j++, to += NTI_DUAL_TERMS) {
-        double weight, bary, low = panel[j / 32], half = (panel[j / 32 + 1] - low) / 2, before = 0;
+        int64_t k = j % half_nodes / NTI_DUAL_NODES;
+        double weight, bary, low = panel[k], half = (panel[k + 1] - low) / 2, before = 0;
         z[j] = low + half + half * nti_gauss_node((int)(j % NTI_DUAL_NODES), &weight, &bary);
-        if (j / NTI_DUAL_NODES % 2) z[j] = -z[j];
+        if (j >= half_nodes) z[j] = -z[j];
         double h = weight * half * exp(-z[j] * z[j] / 2) * 0.39894228040143267794;
         for (int n = 0; n < NTI_DUAL_TERMS; n++) {
             double next = (z[j] * h - sqrt((double)n) * before) / sqrt((double)(n + 1));
@@ -26972,6 +26975,58 @@ static nt_tensor *nti_recur_nodes(nt_tape *t, nt_tensor **products) { // (nodes)
     return nodes;
 }
 
+// nti_dual_tail_poly at s, with as many derivatives.
+static void nti_recur_tail_poly(nt_tensor *s, nt_tensor **value, int derivatives) {
+    value[0] = nt_full_like(s, nti_dual_tail_poly[10]);
+    for (int d = 1; d <= derivatives; d++) value[d] = nt_full_like(s, 0);
+    for (int k = 9; k >= 0; k--) {
+        for (int d = derivatives; d > 0; d--) value[d] = nt_add(nt_mul(value[d], s), value[d - 1]);
+        value[0] = nt_add_scalar(nt_mul(value[0], s), nti_dual_tail_poly[k]);
+    }
+    if (derivatives > 1) value[2] = nt_scale(value[2], 2);
+}
+
+// nti_dual_tail in operations: Newton's method for the inverse of s, of which the ratio of the moments is almost a line. Four steps are
+// enough; the last two carry derivatives, to second order.
+static void nti_recur_tail(nt_tensor *square, nt_tensor *slope, int even, nt_tensor **a, nt_tensor **t) {
+    nt_tensor *h[3], *s = NULL, *above = nt_clamp(nt_add_scalar(nt_div(slope, square), -(NTI_DUAL_TERMS + even)), 2.9931181184, 1959.54516);
+    nt_tensor *u = nt_clamp(nt_scale(nt_stop_gradient(above), 1 / 7.91), 1 / 0.6, 250);
+    for (int k = 0; k < 4; k++) {
+        nt_tensor *to = k < 2 ? nt_stop_gradient(above) : above;
+        s = nt_reciprocal(u);
+        nti_recur_tail_poly(s, h, 2);
+        nt_tensor *by = nt_div(h[1], h[0]), *bent = nt_sub(nt_div(h[2], h[0]), nt_square(by)), *wide = nt_sub(u, s); // of log h
+        nt_tensor *step = nt_sub(nt_mul(nt_add_scalar(nt_square(u), 1), by), nt_mul(wide, bent));
+        u = nt_sub(u, nt_div(nt_add(nt_mul(wide, by), to), nt_mul(nt_square(s), step)));
+        u = nt_clamp(u, 1 / 0.6, 250);
+    }
+    s = nt_reciprocal(u);
+    nti_recur_tail_poly(s, h, 0);
+    nt_tensor *x = nt_sqrt(nt_add_scalar(nt_neg(nt_square(s)), 1));
+    *a = nt_sqrt(nt_div(square, nt_mul(h[0], nti_int_power(x, NTI_DUAL_TERMS + even)))), *t = nt_sqrt(x);
+}
+
+// What rows leave of the moments of the odd and the even part of F: y and its slope at the nodes, and at their negatives.
+static void nti_recur_tails(nti_recur_moments *e, nt_tensor *y, nt_tensor *slope, nt_tensor *weight, nt_tensor *rows, nt_tensor *less) {
+    int64_t half = y ? y->shape[2] / 2 : 0;
+    nt_tape *t = less ? less->tape : NULL;
+    nt_tensor *of[2], *zero, *one = nt_scalar(t, NT_F64, 1), *order = nt_iota(t, NT_F64, nti_recur_view(1, NTI_DUAL_TERMS, 0, 0, 0, 0), 0);
+    of[0] = y, of[1] = slope, weight = nt_scale(nt_slice_axis(weight, 0, 0, half), 0.5), zero = nt_scalar(t, NT_F64, 0), rows = nt_square(rows);
+    for (int even = 0; even < 2; even++) {
+        nt_tensor *left[2], *all = NULL, *mine = nt_cast(nt_equal(nt_mod(order, nt_full_like(one, 2)), nt_full_like(one, !even)), NT_F64);
+        for (int d = 0; d < 2; d++) { // the derivative of an even function is odd
+            nt_tensor *p = nt_slice_axis(of[d], 2, 0, half), *m = nt_slice_axis(of[d], 2, half, 2 * half);
+            nt_tensor *moment = nt_matmul(nt_square(even != d ? nt_add(p, m) : nt_sub(p, m)), weight);
+            if (!d) all = moment;
+            left[d] = nt_sub(moment, nt_matmul(rows, nt_expand_dims(d ? nt_mul(order, mine) : mine, 1)));
+        }
+        nt_tensor *some = nt_less(nt_scale(all, 1e-12), left[0]), *a, *s;
+        nti_recur_tail(nt_select(some, left[0], one), nt_select(some, left[1], nt_full_like(one, 100)), even, &a, &s);
+        e->a[even] = nt_squeeze(nt_select(some, nt_mul(a, less), zero), 2), e->t[even] = nt_squeeze(nt_select(some, s, zero), 2);
+    }
+}
+
+// F(z) = f(s z) recorded at the nodes, in double.
 static nti_recur_moments nti_recur_moments_of(const nt_layer *l, const nti_deviation *d) {
     nti_application a;
     nti_recur_moments e;
@@ -26983,41 +27038,64 @@ static nti_recur_moments nti_recur_moments_of(const nt_layer *l, const nti_devia
         nti_sticky(t, NT_ERROR_ARGUMENT, "nt_kernel_record: %s has no .function that records it", l->label);
         return e;
     }
-    nt_tensor *products, *z = nti_recur_nodes(t, &products), *s = nt_cast(d->s, NT_F64),
-                         *at = nt_maximum(s, nt_scalar(t, NT_F64, NTI_DUAL_LEAST));
-    nt_tensor *x = nt_mul(nt_expand_dims(at, 2), z), *y = x ? l->row->apply(l, x, NULL, &a) : NULL, *one = x ? nt_full_like(x, 1) : NULL;
+    nt_tensor *products, *z = nti_recur_nodes(t, &products), *s = nt_cast(d->s, NT_F64);
+    nt_tensor *at = nt_expand_dims(nt_maximum(s, nt_scalar(t, NT_F64, NTI_DUAL_LEAST)), 2), *x = nt_mul(at, z), *one = x ? nt_full_like(x, 1) : NULL;
+    nt_tensor *y = x ? l->row->apply(l, x, NULL, &a) : NULL;
     if (!y || !one) return e;
-    nt_params slope = nt_jvp(nti_list(&y, 1), nti_list(&x, 1), nti_list(&one, 1));
-    if (!slope.count) return e;
-    nt_tensor *weight = nt_slice_axis(products, 1, 0, 1), *rows = nt_matmul(y, products);
-    nt_tensor *part[2], *mean = nt_slice_axis(rows, 2, 0, 1),
-                        *less = nt_expand_dims(nt_div(s, at), 2); // s below the least: f(0) and so much of the rest
+    nt_params by = nt_jvp(nti_list(&y, 1), nti_list(&x, 1), nti_list(&one, 1));
+    if (!by.count) return e;
+    nt_tensor *weight = nt_slice_axis(products, 1, 0, 1), *rows = nt_matmul(y, products), *slope = by.items[0];
+    nt_tensor *part[2], *mean = nt_slice_axis(rows, 2, 0, 1), *less = nt_div(nt_expand_dims(s, 2), at); // below the least s: so much of F - f(0)
+    nti_recur_tails(&e, y, nt_mul(slope, at), weight, rows, less);
     part[0] = nt_add_scalar(nt_mul(nt_add_scalar(mean, -zero), less), zero);
-    part[1] = nt_div(nt_slice_axis(rows, 2, 1, NTI_DUAL_TERMS), nt_expand_dims(at, 2));
+    part[1] = nt_div(nt_slice_axis(rows, 2, 1, NTI_DUAL_TERMS), at);
     nt_tensor *all = nt_matmul(nt_square(nt_add_scalar(y, -zero)), weight);
     all = nt_add(nt_mul(all, nt_square(less)), nt_scale(nt_mul(nt_add_scalar(mean, -zero), less), 2 * zero));
     e.square = nt_cast(nt_squeeze(nt_add_scalar(all, zero * zero), 2), dtype);
-    nt_tensor *dot = nt_squeeze(nt_matmul(nt_square(slope.items[0]), weight), 2), *first = nt_squeeze(nt_slice_axis(part[1], 2, 0, 1), 2);
+    nt_tensor *dot = nt_squeeze(nt_matmul(nt_square(slope), weight), 2), *first = nt_squeeze(nt_slice_axis(part[1], 2, 0, 1), 2);
     e.slope = nt_cast(nt_select(d->some, dot, nt_square(first)), dtype);
     e.row = nt_cast(nt_concat(nti_list(part, 2), 2), dtype);
+    for (int k = 0; k < 2; k++) e.a[k] = nt_cast(e.a[k], dtype), e.t[k] = nt_cast(e.t[k], dtype);
     return e;
+}
+
+// nti_dual_rest of >>dual kernels: the sum and its derivative.
+static nti_expected nti_recur_rest(nt_tensor *x) {
+    nti_expected r;
+    nt_tensor *h[2], *a = nt_abs(x), *s = nt_mul(nt_add_scalar(nt_neg(a), 1), nt_add_scalar(a, 1));
+    if (!s) return r.k = r.dot = NULL, r;
+    s = nt_sqrt(nt_maximum(s, nt_scalar(x->tape, x->dtype, 1e-5)));
+    nti_recur_tail_poly(nt_minimum(s, nt_scalar(x->tape, x->dtype, 0.6)), h, 1);
+    nt_tensor *power = nti_int_power(x, NTI_DUAL_TERMS - 1);
+    r.dot = nt_mul(power, nt_sub(nt_scale(h[0], NTI_DUAL_TERMS), nt_div(nt_mul(nt_square(x), h[1]), s)));
+    r.k = nt_mul(nt_mul(x, power), h[0]);
+    return r;
 }
 
 static nti_expected nti_recur_series(const nti_recur *c, const nti_point *p, const nti_recur_moments *one, const nti_recur_moments *two,
                                      int full) {
     nti_expected r;
     nt_tensor *correlation = nti_point_correlation(p), *sum = NULL;
-    r.dot = NULL;
+    r.k = r.dot = NULL;
     for (int n = NTI_DUAL_TERMS - 1; n >= 0; n--) {
         nt_tensor *b[2];
-        for (int j = 0; j < 2; j++) b[j] = nti_recur_side(c, nt_squeeze(nt_slice_axis(j ? two->row : one->row, 2, n, n + 1), 2), j, full);
+        for (int j = 0; j < 2; j++)
+            b[j] = nti_recur_side(c, nt_squeeze(nt_slice_axis(j ? two->row : one->row, 2, n, n + 1), 2), j, full);
         nt_tensor *both = nt_mul(b[0], b[1]);
-        if (n == 0)
+        if (n == 0) {
             r.k = nt_add(nt_mul(p->k, sum), both);
-        else {
-            sum = sum ? nt_add(nt_mul(sum, correlation), both) : both, both = n > 1 ? nt_scale(both, n) : both;
-            r.dot = r.dot ? nt_add(nt_mul(r.dot, correlation), both) : both;
+            break;
         }
+        sum = sum ? nt_add(nt_mul(sum, correlation), both) : both, both = n > 1 ? nt_scale(both, n) : both;
+        r.dot = r.dot ? nt_add(nt_mul(r.dot, correlation), both) : both;
+    }
+    for (int even = 0; even < 2; even++) {
+        nt_tensor *a = nt_mul(nti_recur_side(c, one->a[even], 0, full), nti_recur_side(c, two->a[even], 1, full));
+        nt_tensor *t = nt_mul(nti_recur_side(c, one->t[even], 0, full), nti_recur_side(c, two->t[even], 1, full)), *x = nt_mul(correlation, t);
+        nti_expected rest = nti_recur_rest(x);
+        if (even) rest.dot = nt_add(nt_mul(rest.dot, x), rest.k), rest.k = nt_mul(rest.k, x);
+        r.k = nt_add(r.k, nt_mul(a, rest.k));
+        r.dot = nt_add(r.dot, nt_mul(nt_mul(a, nt_mul(t, nt_mul(p->one.i, p->two.i))), rest.dot));
     }
     return r;
 }
