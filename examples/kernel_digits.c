@@ -73,28 +73,17 @@ static void kd_fill(const kd_options *o, kd_matrices *m) {
     for (int i = 0; i < o->train * KD_CLASSES; i++) m->y[i] = (o->data->label[i / KD_CLASSES] == i % KD_CLASSES) - 0.1;
 }
 
-typedef struct kd_bar {
-    progress bar;
-    const char *text;
-} kd_bar;
-static void kd_progress(void *user, double done) {
-    const kd_bar *b = (const kd_bar *)user;
-    progress_bar(&b->bar, (int)(1000 * done), 1000, b->text);
-}
-
 // Both kernels in one call: the NTK needs the NNGP on its way.
 static nt_status kd_kernels(nt_tape *t, const kd_options *o, kd_matrices *m, kd_result *r) {
     nt_layer *net = kd_net(t, o->kind);
-    kd_bar bar = { progress_begin(o->out), "train x train" };
     nt_kernel_desc desc = { .dtype = NT_F64, .shape = o->kind == KD_DENSE ? NT_SHAPE(PIXELS) : NT_SHAPE(SIDE, SIDE, 1) };
-    desc.nngp = m->nngp_dd, desc.ntk = m->ntk_dd, desc.progress.update = kd_progress, desc.progress.user = &bar;
+    desc.nngp = m->nngp_dd, desc.ntk = m->ntk_dd, desc.progress = nt_progress_bar(progress_terminal(o->out));
     const double start = threads_seconds();
     nt_status status = nt_kernel_plan(net, o->train, 0, &desc, &r->plan);
     if (status == NT_OK) status = nt_kernel(net, m->train, o->train, NULL, 0, &desc); // NULL: against itself
-    desc.nngp = m->nngp_td, desc.ntk = m->ntk_td, bar.text = "test x train";
+    desc.nngp = m->nngp_td, desc.ntk = m->ntk_td;
     if (status == NT_OK) status = nt_kernel(net, m->test, o->test, m->train, o->train, &desc);
     r->kernel_seconds = threads_seconds() - start;
-    progress_end(&bar.bar);
     return status;
 }
 

@@ -23,6 +23,11 @@ static inline progress progress_begin(FILE *out) {
     return p;
 }
 
+// For nt_progress_bar: the file where a person is looking at it, else NULL.
+static inline FILE *progress_terminal(FILE *out) {
+    return progress_begin(out).on_terminal ? out : NULL;
+}
+
 // On a terminal: overwrites the line with a bar and the text. Elsewhere nothing: plain output has only the milestones.
 static inline void progress_bar(const progress *p, int done, int all, const char *text) {
     const int width = 30;

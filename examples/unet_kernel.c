@@ -40,7 +40,6 @@ typedef struct unet_result {
     unet_means pair[PHOTOS][PHOTOS];         // over all pairs of pixels
     float ntk_at[PHOTOS][PHOTOS][UNET_MOST]; // each pixel with itself
     float photo[PHOTOS * UNET_MOST];         // (photos, side, side), gray, what the network sees
-    progress bar;
     char error[640];
 } unet_result;
 
@@ -107,15 +106,13 @@ static int unet_take(void *user, const nt_kernel_unit *u) {
     return 0;
 }
 
-static void unet_progress(void *user, double done) { progress_bar(&((const unet_result *)user)->bar, (int)(1000 * done), 1000, "kernels"); }
-
 static nt_status unet_run(nt_tape *t, const unet_options *o, unet_result *r) {
     nt_status status = unet_photos(t, o, r);
     nt_layer *net = unet(t, 2);
     nt_kernel_desc desc = {
         .what = NT_NNGP | NT_NTK, .spatial = NT_FULL, .dtype = NT_F32, .shape = NT_SHAPE(r->side, r->side, 1), .budget = o->budget
     };
-    desc.sink.take = unet_take, desc.sink.user = r, desc.progress.update = unet_progress, desc.progress.user = r;
+    desc.sink.take = unet_take, desc.sink.user = r, desc.progress = nt_progress_bar(progress_terminal(o->out));
     const double start = threads_seconds();
     if (status == NT_OK) status = nt_kernel_plan(net, r->photos, 0, &desc, &r->plan); // 0: against itself, as NULL below
     if (status == NT_OK) status = nt_kernel(net, r->photo, r->photos, NULL, 0, &desc);
@@ -127,10 +124,9 @@ static nt_status unet_run(nt_tape *t, const unet_options *o, unet_result *r) {
 
 static int unet_main(const nt_tape_desc *desc, const unet_options *o, unet_result *r) { // 0: computed
     memset(r, 0, sizeof *r);
-    r->photos = o->photos, r->side = PHOTO_SIDE / o->shrink, r->bar = progress_begin(o->out);
+    r->photos = o->photos, r->side = PHOTO_SIDE / o->shrink;
     nt_tape *t = nt_tape_open(desc);
     nt_status status = t ? unet_run(t, o, r) : NT_ERROR_MEMORY;
-    progress_end(&r->bar);
     if (status != NT_OK) snprintf(r->error, sizeof r->error, "%s: %s", nt_status_name(status), nt_error(t) ? nt_error(t) : "?");
     nt_tape_close(t);
     return status != NT_OK;
