@@ -27262,7 +27262,7 @@ static void nti_recur_mix(nti_recur *c, int v) {
 
 // The call ----------------------------------------------------------------------------------------------------------------
 
-static void nti_recur_step(nti_recur *c, int v) {
+static NTI_NOINLINE void nti_recur_step(nti_recur *c, int v) {
     const nti_cov_step *s = &c->w.step[v], *from = s->inputs ? &c->w.step[s->input[0]] : NULL;
     int run = nti_recur_run(c), full = c->full[run][v], pairs = run == NTI_BETWEEN;
     int64_t positions = nti_cov_positions(s->size);
@@ -27432,7 +27432,7 @@ static int nti_recur_images(nti_recur *c, nt_tensor *x1, nt_tensor *x2) {
     return c->x[0] && c->x[1];
 }
 
-static nt_tensor *nti_recur_result(const nti_recur *c, nt_tensor *x) {
+static NTI_NOINLINE nt_tensor *nti_recur_result(const nti_recur *c, nt_tensor *x) {
     const nti_cov_step *s = &c->w.step[c->steps - 1];
     int last = s->input[0];
     nt_shape shape = nti_recur_shape(c, 0, 0);
@@ -28434,7 +28434,7 @@ NT_API nt_tensor *nt_empirical_ntk(nt_tensor *f1, nt_tensor *f2, nt_params param
     if (desc) d = *desc;
     int open = nti_ntk_open(&a, f1, f2, params, &d);
     if (open <= 0) return open ? NULL : nt_full(a.t, f1->dtype, a.form.shape, 0);
-    int implementation = nti_ntk_choose(&a, d.implementation, d.budget);
+    int implementation = nti_ntk_choose(&a, (int)d.implementation, d.budget);
     return a.t->sticky ? NULL : nti_ntk_record(&a, implementation);
 }
 
