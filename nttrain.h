@@ -1104,9 +1104,10 @@ NT_API nt_progress nt_progress_bar(FILE *file); // a line that fills: .progress 
 #endif
 
 // One piece of a result: the values of some pairs of images at one offset between positions. Positions p run over `size` from `start`,
-// row-major, each beside p + offset of the second image; value [p * lanes + k] is that of pair k. Images (i[k], j[k]) of x1 and x2.
+// row-major, each beside p + offset of the second image; value [p * lanes + k] is that of pair k. Images (i[k], j[k]) of x1 and x2; with x2
+// NULL every pair i <= j comes once, at all offsets.
 typedef struct nt_kernel_unit {
-    int64_t pairs, lanes;
+    int64_t pairs, lanes;         // pairs <= lanes <= 1,024, with positions 16
     const int64_t *i, *j;
     nt_shape offset, start, size; // of rank 0 where the output has no positions
     const void *nngp, *ntk;       // NULL: not asked for
@@ -25987,12 +25988,19 @@ static int32_t nti_cov_own_lane(nti_cov_work *c, const void *image, int second, 
     return (int32_t)c->images++;
 }
 
+// An image with itself, or with another of the same numbers: activations take what the variance gives, where nothing cancels. (Dropout
+// tells copies apart, and copies may have different graphs.)
+static int nti_cov_equal(const nti_cov *w, const void *a, const void *b) {
+    const nti_cov_step *s = &w->step[0];
+    return !w->d.train && !w->mixed && !memcmp(a, b, (size_t)(nti_cov_positions(s->size) * s->channels) * w->element);
+}
+
 static void nti_cov_add_pair(nti_cov_work *c, int64_t lane, int64_t i, int64_t j) {
     nti_cov_pair p;
     p.i = i, p.j = j, p.swapped = c->w->symmetric && i > j;
     c->pair[lane] = p;
     c->first[lane] = nti_cov_image(c->w, 0, p.swapped ? j : i), c->second[lane] = nti_cov_image(c->w, 1, p.swapped ? i : j);
-    int same = c->w->symmetric && i == j;
+    int same = (c->w->symmetric && i == j) || nti_cov_equal(c->w, c->first[lane], c->second[lane]);
     memset(c->same + (size_t)lane * c->w->element, same ? 255 : 0, c->w->element);
     c->any_same |= same;
 }
@@ -26010,7 +26018,9 @@ static int nti_cov_tile(nti_cov_work *c, int64_t b) {
         int64_t number = second ? j0 + nti_min(k - n, c->columns - 1) : i0 + nti_min(k, c->rows - 1);
         c->image[k] = nti_cov_image(w, second, number), c->number[k] = number, c->second_array[k] = (uint8_t)(second && !w->symmetric);
     }
-    if (c->regular && single && (w->gram || !w->dots) && !w->d.sink.take) return 1; // nobody asks for its pairs one by one
+    int equal = 0;
+    for (int64_t k = 0; k < c->rows * c->columns && !equal; k++) equal = nti_cov_equal(w, c->image[k / c->columns], c->image[n + k % c->columns]);
+    if (c->regular && single && (w->gram || !w->dots) && !w->d.sink.take && !equal) return 1; // nobody asks for its pairs one by one
     for (int64_t l = 0; l < w->lanes; l++) {
         int64_t a = nti_min(l / n, c->rows - 1), d = nti_min(l % n, c->columns - 1);
         nti_cov_add_pair(c, l, i0 + a, j0 + d);
