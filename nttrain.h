@@ -1154,9 +1154,9 @@ typedef struct nt_dual { double k, kdot; } nt_dual;
 NT_API nt_dual nt_layer_dual(const nt_layer *activation, double q11, double q22, double q12);
 
 // The same recorded, for derivatives with respect to images and numbers of the network: x1 (n1, spatial axes, channels), x2 (n2, ...) or
-// NULL, x1 against itself, f32 or f64; nngp and ntk (n1, n2), or (n1, n2, positions.., positions..). It is one value in operations of the
-// tape, of all pairs at once: for images that are large there is nt_kernel. Where a kernel has a kink (the NTK of a rectifier where images
-// are equal or opposite), its derivative is the mean of both sides. Both NULL after an error.
+// NULL, x1 against itself, f32 or f64; nngp and ntk (n1, n2), or (n1, n2, positions.., positions..). All pairs go at once, in operations of
+// the tape, (n1, n2, positions, positions) each where the network pools: for many or large images there is nt_kernel. Where a kernel has a
+// kink (the NTK of a rectifier where images are equal or opposite), its derivative is the mean of both sides. Both NULL after an error.
 typedef struct nt_kernel_record_desc {
     nt_kernel_spatial spatial;
     int train;                     // dropout is on
@@ -26398,6 +26398,7 @@ typedef struct nti_recur {
     nti_activated *activated[2];               // by step
     nt_tensor **scale, **shift;                // by step: of weights and biases whose numbers are tensors
     int set, steps;                            // of the values in hand
+    nt_tensor *nodes, *products;               // of expansions; NULL: not yet there
 } nti_recur;
 
 static nt_tensor *nti_recur_number(const nti_recur *c, double x) { return nt_scalar(c->w.tape, c->w.d.dtype, x); }
@@ -27021,7 +27022,8 @@ static void nti_recur_tails(nti_recur_moments *e, nt_tensor *y, nt_tensor *slope
     int64_t half = y ? y->shape[2] / 2 : 0;
     nt_tape *t = less ? less->tape : NULL;
     nt_tensor *of[2], *zero, *one = nt_scalar(t, NT_F64, 1), *order = nt_iota(t, NT_F64, nti_recur_view(1, NTI_DUAL_TERMS, 0, 0, 0, 0), 0);
-    of[0] = y, of[1] = slope, weight = nt_scale(nt_slice_axis(weight, 0, 0, half), 0.5), zero = nt_scalar(t, NT_F64, 0), rows = nt_square(rows);
+    of[0] = y, of[1] = slope, weight = nt_scale(nt_slice_axis(weight, 0, 0, half), 0.5), zero = nt_scalar(t, NT_F64, 0),
+    rows = nt_square(rows);
     for (int even = 0; even < 2; even++) {
         nt_tensor *left[2], *all = NULL, *mine = nt_cast(nt_equal(nt_mod(order, nt_full_like(one, 2)), nt_full_like(one, !even)), NT_F64);
         for (int d = 0; d < 2; d++) { // the derivative of an even function is odd
@@ -27037,7 +27039,7 @@ static void nti_recur_tails(nti_recur_moments *e, nt_tensor *y, nt_tensor *slope
 }
 
 // F(z) = f(s z) recorded at the nodes, in double.
-static nti_recur_moments nti_recur_moments_of(const nt_layer *l, const nti_deviation *d) {
+static nti_recur_moments nti_recur_moments_of(nti_recur *c, const nt_layer *l, const nti_deviation *d) {
     nti_application a;
     nti_recur_moments e;
     nt_tape *t = l->tape;
@@ -27048,14 +27050,17 @@ static nti_recur_moments nti_recur_moments_of(const nt_layer *l, const nti_devia
         nti_sticky(t, NT_ERROR_ARGUMENT, "nt_kernel_record: %s has no .function that records it", l->label);
         return e;
     }
-    nt_tensor *products, *z = nti_recur_nodes(t, &products), *s = nt_cast(d->s, NT_F64);
-    nt_tensor *at = nt_expand_dims(nt_maximum(s, nt_scalar(t, NT_F64, NTI_DUAL_LEAST)), 2), *x = nt_mul(at, z), *one = x ? nt_full_like(x, 1) : NULL;
+    if (!c->nodes) c->nodes = nti_recur_nodes(t, &c->products);
+    nt_tensor *products = c->products, *z = c->nodes, *s = nt_cast(d->s, NT_F64);
+    nt_tensor *at = nt_expand_dims(nt_maximum(s, nt_scalar(t, NT_F64, NTI_DUAL_LEAST)), 2), *x = nt_mul(at, z),
+              *one = x ? nt_full_like(x, 1) : NULL;
     nt_tensor *y = x ? l->row->apply(l, x, NULL, &a) : NULL;
     if (!y || !one) return e;
     nt_params by = nt_jvp(nti_list(&y, 1), nti_list(&x, 1), nti_list(&one, 1));
     if (!by.count) return e;
     nt_tensor *weight = nt_slice_axis(products, 1, 0, 1), *rows = nt_matmul(y, products), *slope = by.items[0];
-    nt_tensor *part[2], *mean = nt_slice_axis(rows, 2, 0, 1), *less = nt_div(nt_expand_dims(s, 2), at); // below the least s: so much of F - f(0)
+    nt_tensor *part[2], *mean = nt_slice_axis(rows, 2, 0, 1),
+                        *less = nt_div(nt_expand_dims(s, 2), at); // below the least s: so much of F - f(0)
     nti_recur_tails(&e, y, nt_mul(slope, at), weight, rows, less);
     part[0] = nt_add_scalar(nt_mul(nt_add_scalar(mean, -zero), less), zero);
     part[1] = nt_div(nt_slice_axis(rows, 2, 1, NTI_DUAL_TERMS), at);
@@ -27089,8 +27094,7 @@ static nti_expected nti_recur_series(const nti_recur *c, const nti_point *p, con
     r.k = r.dot = NULL;
     for (int n = NTI_DUAL_TERMS - 1; n >= 0; n--) {
         nt_tensor *b[2];
-        for (int j = 0; j < 2; j++)
-            b[j] = nti_recur_side(c, nt_squeeze(nt_slice_axis(j ? two->row : one->row, 2, n, n + 1), 2), j, full);
+        for (int j = 0; j < 2; j++) b[j] = nti_recur_side(c, nt_squeeze(nt_slice_axis(j ? two->row : one->row, 2, n, n + 1), 2), j, full);
         nt_tensor *both = nt_mul(b[0], b[1]);
         if (n == 0) {
             r.k = nt_add(nt_mul(p->k, sum), both);
@@ -27101,7 +27105,8 @@ static nti_expected nti_recur_series(const nti_recur *c, const nti_point *p, con
     }
     for (int even = 0; even < 2; even++) {
         nt_tensor *a = nt_mul(nti_recur_side(c, one->a[even], 0, full), nti_recur_side(c, two->a[even], 1, full));
-        nt_tensor *t = nt_mul(nti_recur_side(c, one->t[even], 0, full), nti_recur_side(c, two->t[even], 1, full)), *x = nt_mul(correlation, t);
+        nt_tensor *t = nt_mul(nti_recur_side(c, one->t[even], 0, full), nti_recur_side(c, two->t[even], 1, full)),
+                  *x = nt_mul(correlation, t);
         nti_expected rest = nti_recur_rest(x);
         if (even) rest.dot = nt_add(nt_mul(rest.dot, x), rest.k), rest.k = nt_mul(rest.k, x);
         r.k = nt_add(r.k, nt_mul(a, rest.k));
@@ -27136,7 +27141,7 @@ static const nti_activated *nti_recur_activated(nti_recur *c, int v, int set) {
     if (a->deviation.q) return a;
     a->deviation = nti_deviation_of(nti_recur_variance(c, v, set));
     if (!a->deviation.q) return NULL;
-    if (l->dual.kind == NTI_DUAL_FUNCTION) a->expansion = nti_recur_moments_of(l, &a->deviation);
+    if (l->dual.kind == NTI_DUAL_FUNCTION) a->expansion = nti_recur_moments_of(c, l, &a->deviation);
     return a;
 }
 
@@ -27480,6 +27485,7 @@ NT_API nt_kernels nt_kernel_record(const nt_layer *net, nt_tensor *x1, nt_tensor
         c.set = NTI_PAIRS_OF;
         nt_tensor *k = c.value[NTI_PAIRS_OF][last], *t = c.tangent[last];
         result.nngp = nti_recur_result(&c, k), result.ntk = nti_recur_result(&c, t || !k ? t : nt_full_like(k, 0));
+        if (!result.nngp || !result.ntk) result.nngp = result.ntk = NULL;
     }
     nti_named(name, NULL);
     return result;
