@@ -24246,6 +24246,7 @@ enum { NTI_OWN, NTI_BETWEEN, NTI_COV_RUNS };
 #define NTI_COV_PARTS 16 // of the groups of a stage that ends in totals
 #define NTI_COV_BATCH 3  // the largest planes, or NTI_COV_SLOTS smaller ones, that each worker of a team makes before the calling thread takes them
 #define NTI_COV_SLOTS 32
+#define NTI_COV_MOST 16777216 // positions of an image: bytes of a plan do not overflow
 #define NTI_COV_FACTORS 4 // different offsets of one value in a stage
 
 typedef struct nti_cov_axis { // how an axis of a step comes from that of its operand
@@ -24349,7 +24350,8 @@ static int nti_cov_shape_wrong(nti_cov *w, const nt_layer *l, int x, const char 
     memset(&shape, 0, sizeof shape);
     for (int k = 0; k < s->axes; k++) shape.size[shape.rank++] = s->size[s->place[k]];
     shape.size[shape.rank++] = s->channels;
-    nti_fail(w->tape, NT_ERROR_SHAPE, "%s: %s of %S (spatial axes, channels): %s", nti_call_name(w->tape, "nt_kernel"), l->label, &shape, message);
+    nti_fail(w->tape, NT_ERROR_SHAPE, "%s: %s of %S (spatial axes, channels): %s", nti_call_name(w->tape, "nt_kernel"), l ? l->label : "an image", &shape,
+             message);
     return -1;
 }
 
@@ -24464,6 +24466,9 @@ static double nti_cov_pool_weight(const nti_cov_matrix *m, int64_t p, int64_t q)
 }
 
 static int nti_cov_lists(nti_cov *w, nti_cov_axis *a, const nti_cov_matrix *m, double (*weight)(const nti_cov_matrix *, int64_t, int64_t)) {
+    if ((double)a->in * (double)a->out > 16.0 * NTI_COV_MOST) // every pair is looked at, and many are kept
+        return nti_fail(w->tape, NT_ERROR_SHAPE, "%s: pools, upsampling and resizing take axes of at most some 16,000 positions",
+                        nti_call_name(w->tape, "nt_kernel")) == NT_OK;
     int64_t entries = 0;
     for (int64_t q = 0; q < a->in; q++)
         for (int64_t p = 0; p < a->out; p++) entries += weight(m, p, q) != 0;
@@ -24819,7 +24824,12 @@ static void nti_cov_mark(const nti_cov *w, int v, int *uses) {
             for (int b = 0; b < w->step[s].inputs; b++) uses[w->step[s].input[b]]++;
 }
 
-static int nti_cov_needs_all(nti_cov *w) { // 0: no memory
+static int nti_cov_needs_all(nti_cov *w) { // 0: no memory, or after an error
+    for (int v = 0; v < w->steps; v++) {
+        const int64_t *n = w->step[v].size;
+        if ((double)n[0] * (double)n[1] * (double)n[2] > NTI_COV_MOST)
+            return nti_cov_shape_wrong(w, w->step[v].layer, v, "more than 16,777,216 positions") + 1;
+    }
     int *uses = (int *)nti_cov_room(w, w->steps, sizeof *uses);
     for (int v = 0; uses && v < w->steps; v++) { // activations take variances; stages with one compute offset 0 of each image with itself
         nti_cov_step *s = &w->step[v];
@@ -26170,10 +26180,14 @@ static nt_status nti_cov_check(nti_cov *w, int64_t n1, int64_t n2) {
     for (int k = 0; k < d->shape.rank; k++)
         if (d->shape.size[k] < 1 || d->shape.size[k] > INT32_MAX / 4) return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, ".shape has sizes of 1 or more");
     nt_shape all = d->shape;
+    double positions = 1;
+    for (int k = 0; k + 1 < all.rank; k++) positions *= (double)all.size[k];
+    if (positions > NTI_COV_MOST) return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, "images have at most 16,777,216 positions");
     all.size[all.rank++] = nti_max(n1, n2);
     if (n1 < 0 || n2 < 0 || !nti_shape_valid(&all, d->dtype)) return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, "so many images are not to be counted");
     if (d->what < 0 || d->what > 3) return nti_kernel_bad(w->tape, NT_ERROR_ARGUMENT, ".what is NT_NNGP, NT_NTK or both");
     if ((unsigned)d->spatial > NT_DIAGONAL) return nti_kernel_bad(w->tape, NT_ERROR_ARGUMENT, ".spatial is NT_FULL or NT_DIAGONAL");
+    if (d->edges < 0 || d->edges > INT32_MAX) return nti_kernel_bad(w->tape, NT_ERROR_ARGUMENT, ".edges is a number from 0 to 2,147,483,647");
     return NT_OK;
 }
 
@@ -26272,6 +26286,7 @@ static size_t nti_cov_left(const nti_cov *w, size_t planned) { // bytes for work
     const nt_tape *t = w->tape;
     size_t left = !w->d.budget ? SIZE_MAX : w->d.budget > planned ? w->d.budget - planned : 0;
     size_t array = t->base ? t->capacity - t->low.used - t->high.used : SIZE_MAX;
+    if (t->base) array = array > NTI_ALIGN ? array - NTI_ALIGN : 0; // workers begin at a line of the cache
     return left < array ? left : array;
 }
 
@@ -26315,6 +26330,23 @@ NT_API nt_progress nt_progress_bar(FILE *file) {
 }
 #endif
 
+// Sparse patterns are the host's numbers: none of them leads out of an image.
+static nt_status nti_cov_check_edges(const nti_cov *w, int64_t n1, int64_t n2) {
+    for (int v = 0; v < w->steps; v++) {
+        const nti_cov_step *s = &w->step[v];
+        if (s->op != NTI_COV_MIX || !nti_is_layer(s->layer, NTI_AGGREGATE) || !s->layer->aggregate.sparse) continue;
+        for (int second = 0; second < 1 + !w->symmetric; second++) {
+            const int32_t *edge = (const int32_t *)(second ? w->d.pattern2 : w->d.pattern1);
+            int64_t each = 2 * w->d.edges, positions = nti_cov_positions(s->size);
+            for (int64_t k = 0; edge && k < (second ? n2 : n1) * each; k++)
+                if (edge[k] >= positions)
+                    return nti_fail(w->tape, NT_ERROR_DATA, "nt_kernel: edge %lld of image %lld of x%d has position %d, %s has %lld of them", (long long)(k % each / 2),
+                                    (long long)(k / each), 1 + second, (int)edge[k], s->layer->label, (long long)positions);
+        }
+    }
+    return NT_OK;
+}
+
 NT_API nt_status nt_kernel_plan(const nt_layer *net, int64_t n1, int64_t n2, const nt_kernel_desc *desc, nt_kernel_info *info) {
     nti_cov w;
     if (!net) return NT_ERROR_ARGUMENT;
@@ -26350,6 +26382,7 @@ NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, cons
     w.tape = t, w.d = *desc, w.symmetric = !x2, w.x1 = x1, w.x2 = x2;
     size_t low = t->low.used;
     nt_status s = nti_cov_make_plan(&w, net, n1, x2 ? n2 : n1);
+    if (s == NT_OK) s = nti_cov_check_edges(&w, n1, x2 ? n2 : n1);
     if (s == NT_OK) s = nti_cov_run(&w, t->low.used - low);
     nti_low_rewind(t, low);
     return s;

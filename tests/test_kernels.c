@@ -4,6 +4,7 @@
 #include "nttrain.h"
 #include "crew.h"
 #include "pool.h"
+#include "refused.h"
 #include "wide_nets.h"
 
 #define CLEAR(d) memset(&(d), 0, sizeof(d))
@@ -31,7 +32,7 @@ static const net_row nets[] = {
     { "dropout", "(serial (dense 16 W=1.5 b=0.1) (relu) (dropout 0.8) (dense 16 W=1.2 b=0.1) (gelu) (dense 16))", 1, 0, 0, { 5 }, 35, 34, NT_FULL },
     { "branches", "(serial (fan_out 2) (parallel (serial (dense 16 W=1.5 b=0.1) (relu) (dense 8)) (serial (dense 8 W=0.9) (sin) (dense 8 b=0.3)))"
       " (fan_in_prod) (dense 16 W=1.1 b=0.1))", 1, 0, 0, { 5 }, 34, 3, NT_FULL },
-    { "conv, flatten", "(serial " CONV " (relu) " CONV " (relu) (flatten) " HEAD ")", 3, 0, 0, { 5, 4, 2 }, 8, 5, NT_FULL },
+    { "conv, flatten", "(serial " CONV " (relu) " CONV " (relu) (flatten) " HEAD ")", 3, 0, 0, { 5, 4, 2 }, 19, 18, NT_FULL },
     { "conv, many channels", "(serial " CONV " (relu) " CONV " (erf) (flatten) " HEAD ")", 3, 0, 0, { 4, 3, 20 }, 7, 5, NT_FULL },
     { "conv, average", "(serial " CONV " (relu) " CONV " (relu) (global_avg_pool) " HEAD ")", 3, 0, 0, { 5, 4, 2 }, 8, 5, NT_FULL },
     { "pools", "(serial " CONV " (relu) " CONV " (relu) (avg_pool (2 2) (2 2) VALID) " CONV " (relu) (avg_pool (2 2) (2 2) SAME) " CONV
@@ -120,6 +121,7 @@ typedef struct problem {
     nt_dtype dtype;
     void *x[2], *patterns[2];
     int64_t n1, n2, rows, columns, each; // of the whole matrix, and numbers of a pair
+    size_t total;                        // of the tape with the net alone
 } problem;
 
 static nt_layer *net_of(gd_case *c, nt_tape *t, nt_dtype dtype, const char *text) {
@@ -144,7 +146,7 @@ static int problem_open(problem *p, const net_row *r, nt_dtype dtype, int two, c
     p->t = nt_tape_open(desc);
     if (!p->t) return 0;
     p->net = net_of(&p->c, p->t, dtype, r->net);
-    random_state = 7;
+    random_state = 7, p->total = nt_memory(p->t).total;
     for (int k = 0; k < 1 + two; k++) {
         p->x[k] = images(k ? r->n2 : r->n1, r->rank, r->size, dtype, r->masked);
         if (r->pattern) p->patterns[k] = pattern(r, k ? r->n2 : r->n1, dtype, 6);
@@ -407,10 +409,444 @@ static void instruction_sets(void) {
     else tap_ok(!wrong, "AVX2 and AVX-512: equal bits of %d kernels", checked);
 }
 
+// ---------------------------------------------------------------------------------------------------------------------
+// Order of units, stops, progress
+// ---------------------------------------------------------------------------------------------------------------------
+typedef struct watch {
+    int64_t units, stop_at, offsets, count, wrong, blocks, pair[2], calls, asked, cancel_at;
+    int64_t order[4096][3]; // offsets of the first block: every block has the same ones
+    double done;
+} watch;
+
+static int watch_take(void *user, const nt_kernel_unit *u) {
+    watch *w = (watch *)user;
+    w->wrong += w->stop_at && w->units >= w->stop_at; // after a stop
+    if (!w->units || u->i[0] != w->pair[0] || u->j[0] != w->pair[1]) {
+        w->wrong += w->blocks && (u->i[0] < w->pair[0] || (w->blocks > 1 && w->count != w->offsets));
+        if (w->blocks == 1) w->offsets = w->count;
+        w->blocks++, w->count = 0;
+    }
+    w->pair[0] = u->i[0], w->pair[1] = u->j[0], w->units++;
+    if (w->blocks == 1 && w->count < 4096)
+        for (int a = 0; a < u->offset.rank; a++) w->order[w->count][a] = u->offset.size[a];
+    for (int a = 0; a < u->offset.rank && w->count < 4096; a++) w->wrong += w->order[w->count][a] != u->offset.size[a];
+    w->count++;
+    return w->units == w->stop_at ? 7 : 0;
+}
+static void watch_done(void *user, double done) {
+    watch *w = (watch *)user;
+    w->wrong += done < w->done || done < 0 || done > 1;
+    w->done = done, w->calls++;
+}
+static int watch_asked(void *user) {
+    watch *w = (watch *)user;
+    return ++w->asked == w->cancel_at;
+}
+
+// Rows of the matrix are given whole or in blocks, so the first images of units do not go back.
+static void stops(const net_row *r, int workers) {
+    static watch w;
+    crew c;
+    nt_tape_desc desc;
+    problem p;
+    CLEAR(desc), crew_hire(&c, workers);
+    if (workers > 1) desc.parallel = crew_parallel(&c);
+    if (!problem_open(&p, r, NT_F32, 0, &desc)) return;
+    result whole = result_new(&p), part = result_new(&p), none = { NULL, NULL };
+    nt_status plain = compute(&p, whole);
+    CLEAR(w), p.d.progress.update = watch_done, p.d.progress.user = &w, p.d.sink.take = watch_take, p.d.sink.user = &w;
+    nt_status status = compute(&p, none);
+    tap_ok(plain == NT_OK && status == NT_OK && !w.wrong && w.done == 1 && w.calls > 0, "%s, %d workers: %lld units of %lld blocks in order, progress to 1", r->name,
+           workers, (long long)w.units, (long long)w.blocks);
+    int64_t units = w.units;
+    int good = 1;
+    for (int64_t k = 1; k <= units; k = k < 5 || k == units ? k + 1 : k + k / 3 < units ? k + k / 3 : units) {
+        CLEAR(w), w.stop_at = k;
+        good &= compute(&p, none) == NT_CANCELLED && !w.wrong && w.units == k && (w.done < 1 || k == units) && !nt_error(p.t);
+    }
+    tap_ok(good, "%s, %d workers: stopped by the sink at once, wherever", r->name, workers);
+    CLEAR(p.d.sink), CLEAR(w), p.d.cancel.asked = watch_asked, p.d.cancel.user = &w;
+    good = compute(&p, part) == NT_OK && same(&p, part, whole) && w.asked > 0 && !w.wrong;
+    int64_t asked = w.asked;
+    for (int64_t k = 1; k <= asked; k = k < 5 || k == asked ? k + 1 : k + k / 3 < asked ? k + k / 3 : asked) {
+        CLEAR(w), w.cancel_at = k;
+        good &= compute(&p, part) == NT_CANCELLED && w.asked == k && !nt_error(p.t);
+    }
+    CLEAR(w);
+    good &= compute(&p, part) == NT_OK && same(&p, part, whole);
+    tap_ok(good, "%s, %d workers: cancelled at each of %lld questions, then computed", r->name, workers, (long long)asked);
+    result_free(whole), result_free(part), problem_close(&p), crew_dismiss(&c);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Memory
+// ---------------------------------------------------------------------------------------------------------------------
+typedef struct heap { long calls, live, fail_at, first, last; } heap; // calls when the first unit or progress came, and the last
+static void *heap_allocate(void *user, size_t bytes, size_t alignment) {
+    heap *h = (heap *)user;
+    void *p = NULL;
+    if (++h->calls == h->fail_at || posix_memalign(&p, alignment < sizeof p ? sizeof p : alignment, bytes)) return NULL;
+    memset(p, 0xa5, bytes), h->live++;
+    return p;
+}
+static void heap_release(void *user, void *p, size_t bytes) { (void)bytes, ((heap *)user)->live--, free(p); }
+static int heap_take(void *user, const nt_kernel_unit *u) {
+    heap *h = (heap *)user;
+    (void)u;
+    if (!h->first) h->first = h->calls;
+    h->last = h->calls;
+    return 0;
+}
+static void heap_done(void *user, double done) { (void)done, heap_take(user, NULL); }
+
+static int unchanged(nt_memory_use a, nt_memory_use b) { return a.nodes == b.nodes && a.temporaries == b.temporaries && a.objects == b.objects && a.scratch == b.scratch; }
+
+static void refusals(const net_row *r) {
+    long count = 0, failed = 0, wrong = 0;
+    problem p;
+    result whole = { NULL, NULL };
+    for (long k = 0; k <= count + 1; k++) {
+        heap h;
+        nt_tape_desc desc;
+        CLEAR(h), CLEAR(desc), desc.allocator.user = &h, desc.allocator.allocate = heap_allocate, desc.allocator.release = heap_release;
+        if (!problem_open(&p, r, NT_F64, 0, &desc)) { wrong++; break; }
+        result part = result_new(&p);
+        nt_memory_use before = nt_memory(p.t);
+        long calls = h.calls;
+        h.fail_at = k ? calls + k : 0, p.d.progress.update = heap_done, p.d.progress.user = &h, p.d.sink.take = heap_take, p.d.sink.user = &h;
+        nt_status status = compute(&p, part);
+        if (!k) {
+            count = h.calls - calls, whole = part, part = result_new(&p);
+            wrong += h.first != h.last || !h.first, compute(&p, part);
+        }
+        if (k && k <= count && status != NT_ERROR_MEMORY) tap_note("request %ld: %s %s", k, nt_status_name(status), nt_error(p.t));
+        if (k && k <= count) wrong += status != NT_ERROR_MEMORY || !nt_error(p.t) || !strstr(nt_error(p.t), "bytes"), failed++, nt_error_clear(p.t);
+        else wrong += status != NT_OK || !same(&p, part, whole);
+        wrong += !unchanged(before, nt_memory(p.t));
+        h.fail_at = 0;
+        if (k) wrong += compute(&p, part) != NT_OK || !same(&p, part, whole); // and again
+        result_free(part), problem_close(&p), wrong += h.live != 0;
+    }
+    if (whole.nngp) result_free(whole);
+    tap_ok(!wrong, "%s: each of %ld requests refused: clean, and the next call works; none while it runs (%ld wrong)", r->name, failed, wrong);
+}
+
+static void arrays(const net_row *r, int workers) {
+    crew c;
+    nt_tape_desc desc;
+    problem p;
+    nt_kernel_info info;
+    size_t total = 0, told = 0, planned = 0, used = 0;
+    int good = 1;
+    CLEAR(desc), CLEAR(info), crew_hire(&c, workers);
+    if (workers > 1) desc.parallel = crew_parallel(&c);
+    for (int k = 0; k < 3; k++) { // a large one; exactly so many bytes; one less
+        desc.memory_size = k ? total - (size_t)(k == 2) : (size_t)1 << 24, desc.memory = pool_new(desc.memory_size, 1);
+        if (!problem_open(&p, r, NT_F32, 1, &desc)) return;
+        if (k == 0) nt_kernel_plan(p.net, p.n1, p.n2, &p.d, &info), planned = info.bytes;
+        result out = result_new(&p);
+        nt_memory_use before = nt_memory(p.t);
+        nt_status status = compute(&p, out);
+        good &= unchanged(before, nt_memory(p.t));
+        if (k == 0) total = nt_memory(p.t).total, used = total - p.total, good &= status == NT_OK;
+        if (k == 1) good &= status == NT_OK && nt_memory(p.t).total == total;
+        if (k == 2 && workers == 1) good &= status == NT_ERROR_MEMORY, told = bytes_told(p.t, "at least "), good &= nt_error(p.t) && strstr(nt_error(p.t), "bytes");
+        if (k == 2 && workers > 1) good &= status == NT_OK; // of fewer workers
+        result_free(out), problem_close(&p), pool_free(desc.memory);
+    }
+    if (workers == 1) good &= told == total;
+    good &= planned < used + 64 && used < planned + 64; // arrays are counted in lines of 64
+    tap_ok(good, "%s, %d workers: planned %zu bytes, used %zu; an array of %zu does, one byte less does not", r->name, workers, planned, used, total);
+    crew_dismiss(&c);
+}
+
+static void numbers_of_images(const net_row *r) {
+    nt_kernel_info info[2];
+    problem p;
+    if (!problem_open(&p, r, NT_F32, 0, NULL)) return;
+    int good = 1;
+    for (int two = 0; two < 2; two++) {
+        for (int k = 0; k < 2; k++) good &= nt_kernel_plan(p.net, k ? 1000 : 10, two ? (k ? 1000 : 10) : 0, &p.d, &info[k]) == NT_OK;
+        tap_ok(good && info[0].bytes == info[1].bytes, "%s: %zu bytes for 10 images, %zu for 1,000", r->name, info[0].bytes, info[1].bytes);
+        good &= info[1].pairs == (two ? 1000000 : 500500) && info[1].bytes >= info[1].worker_bytes && info[1].workers == 1;
+    }
+    tap_ok(good, "%s: pairs and workers of the plan", r->name);
+    problem_close(&p);
+}
+
+static const net_row *net_named(const char *name) {
+    for (int k = 0; k < NETS; k++)
+        if (!strcmp(nets[k].name, name)) return &nets[k];
+    tap_ok(0, "no net %s", name);
+    return &nets[0];
+}
+
+static void memory(void) {
+    static const char *const some[] = { "33 images", "conv, flatten", "conv, average", "pools", "U-Net", "circular, transposed, average", "attention", "graphs", "masks, full" };
+    for (size_t k = 0; k < sizeof some / sizeof some[0]; k++) {
+        const net_row *r = net_named(some[k]);
+        refusals(r), arrays(r, 1), arrays(r, 3), numbers_of_images(r);
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Numbers stay numbers
+// ---------------------------------------------------------------------------------------------------------------------
+enum { EDGES = 9, EDGE_INPUTS = 7 };
+// Equal, opposite, zero, nearly equal, collinear and nearly opposite images, all times `scale`.
+static void *edge_images(nt_dtype dtype, double scale) {
+    static const double kin[EDGES] = { 0, 0, 0, 1, -1, 0, 1, 3, -1 }, near[EDGES] = { 0, 0, 0, 0, 0, 0, 1.0 / 8192, 0, 1.0 / 8192 };
+    void *x = pool_new(EDGES * EDGE_INPUTS, sizeof(double));
+    random_state = 11;
+    for (int64_t i = 0; i < EDGES; i++)
+        for (int64_t k = 0; k < EDGE_INPUTS; k++) {
+            double own = uniform(), first = value(x, dtype, k) / scale;
+            put(x, dtype, i * EDGE_INPUTS + k, scale * (i < 3 ? own : i == 5 ? 0 : kin[i] * first + near[i] * own));
+        }
+    return x;
+}
+
+typedef struct safety { int bad; double nngp[EDGES * EDGES], ntk[EDGES * EDGES]; } safety;
+
+// NNGP and NTK of the images above, of one array or of two that are equal; counts what is no kernel.
+static int safe_kernel(safety *s, const char *net, nt_dtype dtype, double scale, int two) {
+    gd_case c;
+    nt_kernel_desc d;
+    int64_t size = EDGE_INPUTS;
+    CLEAR(c), CLEAR(d), CLEAR(*s);
+    nt_tape *t = nt_tape_open(NULL);
+    nt_layer *l = net_of(&c, t, dtype, net);
+    void *x1 = edge_images(dtype, scale), *x2 = edge_images(dtype, scale), *k = pool_new(EDGES * EDGES, 8), *q = pool_new(EDGES * EDGES, 8);
+    d.dtype = dtype, d.shape = nt_shape_make(1, &size), d.nngp = k, d.ntk = q;
+    if (strstr(net, "conv")) size = 1, d.shape = nt_shape_make(1, &size), d.shape.rank = 2, d.shape.size[0] = EDGE_INPUTS, d.shape.size[1] = 1;
+    int ok = l && nt_kernel(l, x1, EDGES, two ? x2 : NULL, two ? EDGES : 0, &d) == NT_OK;
+    if (!ok) tap_note("%s: %s", net, l ? nt_error(t) : c.error);
+    for (int64_t j = 0; j < EDGES * EDGES; j++) {
+        s->nngp[j] = value(k, dtype, j), s->ntk[j] = value(q, dtype, j);
+        if (!(fabs(s->nngp[j]) < INFINITY) || !(fabs(s->ntk[j]) < INFINITY)) s->bad++;
+    }
+    pool_free(x1), pool_free(x2), pool_free(k), pool_free(q), nt_tape_close(t), gd_free_all(&c);
+    return ok;
+}
+
+// Both kernels are products of vectors: k_ij^2 <= k_ii k_jj, up to the rounding `slack`.
+static int not_products(const double *k, double slack) {
+    int bad = 0;
+    for (int i = 0; i < EDGES; i++)
+        for (int j = 0; j < EDGES; j++) bad += fabs(k[i * EDGES + j]) > sqrt(k[i * EDGES + i] * k[j * EDGES + j]) * (1 + slack) + 1e-300;
+    return bad;
+}
+
+static double apart(const double *a, const double *b) { // by the size that they can have
+    double worst = 0;
+    for (int i = 0; i < EDGES; i++)
+        for (int j = 0; j < EDGES; j++) {
+            double size = sqrt(fabs(b[i * EDGES + i] * b[j * EDGES + j])), e = fabs(a[i * EDGES + j] - b[i * EDGES + j]);
+            if (e > worst * size) worst = e / size;
+        }
+    return worst;
+}
+
+typedef struct scaled { double worst[2], between; int ok, bad; } scaled;
+static scaled safe_at(const char *net, double scale, double nngp, double ntk) {
+    static safety one, two, half, half2;
+    scaled s;
+    s.ok = safe_kernel(&one, net, NT_F64, scale, 0) && safe_kernel(&two, net, NT_F64, scale, 1);
+    s.ok &= safe_kernel(&half, net, NT_F32, scale, 0) && safe_kernel(&half2, net, NT_F32, scale, 1);
+    s.bad = one.bad + two.bad + half.bad + half2.bad;
+    s.bad += not_products(one.nngp, 1e-10) + not_products(one.ntk, 1e-10) + not_products(half.nngp, nngp) + not_products(half.ntk, ntk);
+    s.between = fmax(apart(two.nngp, one.nngp), apart(two.ntk, one.ntk));
+    s.worst[0] = fmax(apart(half.nngp, one.nngp), apart(half2.nngp, one.nngp));
+    s.worst[1] = fmax(apart(half.ntk, one.ntk), apart(half2.ntk, one.ntk));
+    return s;
+}
+
+// f32 against f64: NNGP within `nngp`, NTK within `ntk`; two equal arrays in f64 within `between`. At the largest of the scales (variances
+// of 1e12) a function that saturates or turns sees rounded correlations as others: there f32 has to be a kernel, and no more.
+typedef struct limits { double nngp, ntk, between; int scales; } limits;
+static void safe(const char *name, const char *net, limits l) {
+    static const double scales[] = { 1.0 / 1048576, 1, 1048576 };
+    int ok = 1, all = l.scales < 0 ? 3 : l.scales;
+    char text[256];
+    size_t at = 0;
+    for (int k = 0; k < all; k++) {
+        int loose = l.scales < 0 && k == 2;
+        scaled s = safe_at(net, scales[k], loose ? 1e-3 : l.nngp, loose ? 1e-3 : l.ntk);
+        ok &= s.ok && !s.bad && s.between < l.between && (loose || (s.worst[0] <= l.nngp && s.worst[1] <= l.ntk));
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%d, %.1e %.1e %.1e", k ? "; " : "", s.bad, s.worst[0], s.worst[1], s.between);
+    }
+    tap_ok(ok, "%s: %s", name, text);
+}
+
+static void numbers(void) {
+    // A correlation of 1 that is rounded to 1 - e is an angle of sqrt(2 e): 3.5e-4 for e = 2^-24, and some roundings before. Where the
+    // derivative has a jump, the NTK has an error in proportion to the angle, and so has the NNGP of a function with a jump.
+    static const limits plain = { 2e-6, 2e-6, 1e-12, 3 }, kink = { 2e-6, 5e-4, 1e-7, 3 }, jump = { 1e-3, 1e-3, 1e-7, 3 }, bounded = { 2e-6, 3e-6, 1e-7, -1 };
+    static const limits integrated = { 2e-6, 3e-6, 1e-8, 2 }; // by a rule of so many points: not for variances of 1e12
+    static const struct { const char *f; const limits *l; } some[] = {
+        { "(relu)", &kink }, { "(leaky_relu 0.1)", &kink }, { "(abs)", &kink }, { "(abrelu -0.5 1.2)", &kink }, { "(rectified_monomial 1)", &kink }, { "(gelu)", &kink },
+        { "(rectified_monomial 2)", &plain }, { "(monomial 2)", &plain }, { "(polynomial 0.2 1 -0.4)", &plain }, { "(exp_normalized gamma=0.8)", &plain },
+        { "(sign)", &jump }, { "(rectified_monomial 0)", &jump }, { "(erf)", &bounded }, { "(erf a=1.4 b=0.6 c=0.3)", &bounded }, { "(sigmoid_like)", &bounded },
+        { "(sin)", &bounded }, { "(sin a=1.2 b=0.9 c=0.4)", &bounded }, { "(cos)", &bounded }, { "(rbf gamma=0.7)", &bounded }, { "(gaussian)", &bounded },
+        { "(gabor)", &bounded }, { "(elementwise_numerical tanh 25)", &integrated }, { "(elementwise_numerical softplus 25)", &integrated } };
+    // the same for each layer, and they add up
+    static const limits deep = { 1e-4, 0.3, 3e-5, 3 }, smooth = { 1e-5, 1e-5, 1e-10, 3 }, hundred = { 1e-4, 0.03, 3e-6, 3 }, normed = { 1e-5, 9e-3, 1e-6, 3 };
+    char net[512];
+    tap_note("bad numbers, errors of f32 in NNGP and NTK, two equal arrays against one: of images times 2^-20, 1, 2^20");
+    for (size_t k = 0; k < sizeof some / sizeof some[0]; k++)
+        for (int bias = 0; bias < 2; bias++) {
+            snprintf(net, sizeof net, "(serial (dense 16 W=1.5%s) %s (dense 16 W=1.2%s))", bias ? " b=0.1" : "", some[k].f, bias ? " b=0.1" : "");
+            safe(some[k].f, net, *some[k].l);
+        }
+    safe("1,000 layers of relu", "(serial (repeat 1000 (serial (dense 16 W=1.4142135623730951) (relu))) (dense 16))", deep);
+    safe("1,000 layers of relu with biases", "(serial (repeat 1000 (serial (dense 16 W=1.4 b=0.1) (relu))) (dense 16))", deep);
+    safe("1,000 layers of erf", "(serial (repeat 1000 (serial (dense 16 W=0.88 b=0.1) (erf))) (dense 16))", smooth);
+    safe("100 convolutions and pooling", "(serial (repeat 100 (serial (conv 8 (3) (1) SAME W=1.4 b=0.1) (relu))) (global_avg_pool) (dense 16))", hundred);
+    safe("30 convolutions, layer norm", "(serial (repeat 30 (serial (conv 8 (3) (1) SAME W=1.4) (layer_norm (1 2) eps=0.01) (relu))) (flatten) (dense 16))", normed);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Bad input
+// ---------------------------------------------------------------------------------------------------------------------
+typedef struct bad { nt_tape *t; gd_case c; nt_layer *net; nt_kernel_desc d; float x[512], out[4096]; int32_t edges[64]; } bad;
+
+static void bad_begin(bad *b, const char *net, int rank, int64_t h, int64_t w, int64_t channels) {
+    int64_t size[3] = { h, w, channels };
+    CLEAR(*b), b->t = nt_tape_open(NULL);
+    if (net) b->net = net_of(&b->c, b->t, NT_F32, net);
+    b->d.dtype = NT_F32, b->d.shape = nt_shape_make(rank, size + 3 - rank), b->d.nngp = b->out;
+    for (int k = 0; k < 512; k++) b->x[k] = (float)uniform();
+}
+
+// Two images against one another, or against themselves (n2 < 0): refused, by the plan too unless only the data is wrong.
+static void bad_end(bad *b, int64_t n1, int64_t n2, nt_status status, const char *words, const char *what) {
+    nt_kernel_info info;
+    nt_memory_use before = nt_memory(b->t);
+    nt_status plan = nt_kernel_plan(b->net, n1, n2 < 0 ? 0 : n2, &b->d, &info);
+    nt_error_clear(b->t);
+    nt_status s = nt_kernel(b->net, b->x, n1, n2 < 0 ? NULL : b->x, n2 < 0 ? 0 : n2, &b->d);
+    if (!b->net && b->c.error[0]) tap_note("%s", b->c.error);
+    if (!strstr(words, "edge") && plan != s) tap_note("the plan says %s, the call %s", nt_status_name(plan), nt_status_name(s)), s = plan;
+    int clean = unchanged(before, nt_memory(b->t));
+    refused(b->t, s == NT_OK || !clean ? b : NULL, status, words, what);
+    nt_tape_close(b->t), gd_free_all(&b->c);
+}
+
+#define BAD(net, rank, h, w, c, status, words, what)                       \
+    do {                                                                   \
+        bad_begin(&b, net, rank, h, w, c);                                 \
+        bad_end(&b, 2, -1, status, "nt_kernel|" words, what);              \
+    } while (0)
+
+static void bad_layers(void) {
+    static bad b;
+    BAD("(serial (dense 8) (relu) (relu) (dense 8))", 1, 1, 1, 3, NT_ERROR_ARGUMENT, "Gaussian|dense", "an activation after an activation");
+    BAD("(serial (relu) (dense 8))", 1, 1, 1, 3, NT_ERROR_ARGUMENT, "Gaussian|input|dense", "an activation of the input");
+    BAD("(serial (dense 8) (fan_out 2) (parallel (relu) (erf)) (fan_in_sum) (dense 8))", 1, 1, 1, 3, NT_ERROR_ARGUMENT, "independent|dense", "a sum of two activations");
+    BAD("(serial (dense 8) (relu) (layer_norm))", 1, 1, 1, 3, NT_ERROR_ARGUMENT, "Gaussian", "layer norm of an activation");
+    BAD("(serial (fan_out 2) (parallel (dense 8) (dense 8)) (fan_in_prod) (relu) (dense 8))", 1, 1, 1, 3, NT_ERROR_ARGUMENT, "Gaussian|product", "an activation of a product");
+    BAD("(serial (conv 8 (3 3) (1 1) SAME))", 1, 1, 1, 3, NT_ERROR_SHAPE, "axes", "a convolution of vectors");
+    BAD("(serial (conv 8 (3) (1) SAME))", 3, 4, 4, 3, NT_ERROR_SHAPE, "axes", "a convolution of another rank");
+    BAD("(serial (conv 8 (5 5) (1 1) VALID))", 3, 4, 6, 3, NT_ERROR_SHAPE, "larger than the image", "a window larger than the image");
+    BAD("(serial (conv 8 (3 3) (1 1) SAME) (relu) (avg_pool (5 2) (1 1) VALID))", 3, 4, 4, 3, NT_ERROR_SHAPE, "larger than the image", "a pool larger than the image");
+    BAD("(serial (fan_out 2) (parallel (conv 8 (3 3) (2 2) SAME) (conv 8 (1 1) (1 1) SAME)) (fan_in_sum))", 3, 4, 4, 3, NT_ERROR_SHAPE, "differ in shape",
+        "a sum of branches of two shapes");
+    BAD("(serial (fan_out 2) (parallel (conv 8 (3 3) (2 2) SAME) (conv 8 (1 1) (1 1) SAME)) (fan_in_concat -1))", 3, 4, 4, 3, NT_ERROR_SHAPE, "differ in shape",
+        "channels of branches of two shapes");
+    BAD("(serial (fan_out 2) (parallel (dense 8) (dense 8)) (fan_in_concat 0))", 1, 1, 1, 3, NT_ERROR_ARGUMENT, "channels", "examples concatenated");
+    BAD("(serial (conv 8 (3 3) (1 1) SAME) (index : 2:2 : :))", 3, 4, 4, 3, NT_ERROR_SHAPE, "no elements", "an index of nothing");
+    BAD("(serial (conv 8 (3 3) (1 1) SAME) (image_resize (3)))", 3, 4, 4, 3, NT_ERROR_SHAPE, "axes", "another number of axes to resize");
+    BAD("(serial (conv 8 (3 3) (1 1) SAME) (layer_norm (0 -1)))", 3, 4, 4, 3, NT_ERROR_ARGUMENT, "examples", "layer norm over the examples");
+    BAD("(serial (dense 8) (attention 4 8 8 2 scaling=sqrt mechanism=softmax))", 2, 1, 4, 3, NT_ERROR_ARGUMENT, "identity", "square root attention with softmax");
+    bad_begin(&b, NULL, 3, 4, 4, 3), b.net = nt_max_pool_layer(b.t, NT_WINDOW(2, 2));
+    bad_end(&b, 2, -1, NT_ERROR_ARGUMENT, "nt_kernel|MaxPool|no infinite-width rule|nt_kernel_monte_carlo", "a layer without a rule");
+    bad_begin(&b, NULL, 3, 4, 4, 3), b.net = nt_batch_norm_layer(b.t, NULL);
+    bad_end(&b, 2, -1, NT_ERROR_ARGUMENT, "nt_kernel|BatchNorm|no infinite-width rule", "another");
+}
+
+static void bad_descriptors(void) {
+    static bad b;
+    static const char *const net = "(serial (conv 8 (3 3) (1 1) SAME) (relu) (flatten) (dense 8))";
+#define BEGIN bad_begin(&b, net, 3, 4, 4, 3)
+    static const int64_t shapes[][3] = { { 0, 4, 3 }, { -1, 4, 3 }, { 4, 4, 0 }, { INT64_MAX, 2, 2 }, { 500000000, 500000000, 500000000 }, { 1000000000, 4, 3 } };
+    for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++)
+        bad_begin(&b, net, 3, shapes[k][0], shapes[k][1], shapes[k][2]), bad_end(&b, 2, -1, NT_ERROR_SHAPE, "nt_kernel", "a bad shape");
+    BEGIN, b.d.shape.rank = 0, bad_end(&b, 2, -1, NT_ERROR_SHAPE, "nt_kernel|.shape", "no shape");
+    BEGIN, b.d.shape.rank = 5, bad_end(&b, 2, -1, NT_ERROR_SHAPE, "nt_kernel|.shape|3 spatial", "too many axes");
+    BEGIN, b.d.shape.rank = -1, bad_end(&b, 2, -1, NT_ERROR_SHAPE, "nt_kernel|.shape", "a negative rank");
+    BEGIN, b.d.dtype = NT_F16, bad_end(&b, 2, -1, NT_ERROR_DTYPE, "nt_kernel|.dtype|f32", "f16");
+    BEGIN, b.d.dtype = NT_I32, bad_end(&b, 2, -1, NT_ERROR_DTYPE, "nt_kernel|.dtype|f32", "i32");
+    BEGIN, b.d.what = 4, bad_end(&b, 2, -1, NT_ERROR_ARGUMENT, "nt_kernel|.what|NT_NTK", "a kernel that is not known");
+    BEGIN, b.d.spatial = (nt_kernel_spatial)2, bad_end(&b, 2, -1, NT_ERROR_ARGUMENT, "nt_kernel|.spatial|NT_DIAGONAL", "no such positions");
+    BEGIN, bad_end(&b, -1, -1, NT_ERROR_SHAPE, "nt_kernel|images", "minus one image");
+    BEGIN, bad_end(&b, INT64_MAX / 8, -1, NT_ERROR_SHAPE, "nt_kernel|images", "more images than there can be");
+    static const int64_t cuts[][4] = { { 2, 1, 0, 0 }, { 0, 3, 0, 0 }, { -1, 1, 0, 0 }, { 0, -1, 0, 0 }, { 0, 0, 2, 1 }, { 0, 0, 0, 3 }, { 0, 0, -1, 1 }, { 0, 0, 0, -1 },
+                                       { INT64_MAX, 1, 0, 0 }, { 1, INT64_MAX, 0, 0 }, { 0, 0, INT64_MIN, 1 }, { 3, 0, 0, 0 }, { 0, 0, 0, INT64_MIN } };
+    for (size_t k = 0; k < sizeof cuts / sizeof cuts[0]; k++) {
+        BEGIN, b.d.row = cuts[k][0], b.d.rows = cuts[k][1], b.d.column = cuts[k][2], b.d.columns = cuts[k][3];
+        bad_end(&b, 2, -1, NT_ERROR_SHAPE, "nt_kernel|rows and columns", "a block that leaves the matrix");
+    }
+    BEGIN, b.d.budget = 5, bad_end(&b, 2, -1, NT_ERROR_BUDGET, "nt_kernel|bytes|would do", "a small budget");
+    // NULL
+    BEGIN;
+    tap_ok(nt_kernel(NULL, b.x, 2, NULL, 0, &b.d) == NT_ERROR_ARGUMENT && nt_kernel_plan(NULL, 2, 0, &b.d, NULL) == NT_ERROR_ARGUMENT, "no net");
+    refused(b.t, nt_kernel(b.net, b.x, 2, NULL, 0, NULL) == NT_ERROR_ARGUMENT ? NULL : b.t, NT_ERROR_ARGUMENT, "nt_kernel|descriptor", "no descriptor");
+    refused(b.t, nt_kernel(b.net, NULL, 2, NULL, 0, &b.d) == NT_ERROR_ARGUMENT ? NULL : b.t, NT_ERROR_ARGUMENT, "nt_kernel|no images", "x1 NULL");
+    refused(b.t, nt_kernel(b.net, b.x, 2, NULL, 2, &b.d) == NT_ERROR_ARGUMENT ? NULL : b.t, NT_ERROR_ARGUMENT, "nt_kernel|no images", "x2 NULL, but of two images");
+    refused(b.t, nt_kernel_plan(b.net, 2, 0, &b.d, NULL) == NT_ERROR_ARGUMENT ? NULL : b.t, NT_ERROR_ARGUMENT, "nt_kernel|room", "no info");
+    b.out[0] = 3;
+    tap_ok(nt_kernel(b.net, NULL, 0, NULL, 0, &b.d) == NT_OK && nt_kernel(b.net, b.x, 2, b.x, 0, &b.d) == NT_OK && b.out[0] == 3, "no images: nothing is written");
+    b.d.nngp = NULL;
+    tap_ok(nt_kernel(b.net, b.x, 2, NULL, 0, &b.d) == NT_OK, "nothing asked for");
+    nt_tape_close(b.t), gd_free_all(&b.c);
+}
+
+static void bad_graphs(void) {
+    static bad b;
+    static const char *const net = "(serial (dense 8) (relu) (aggregate implementation=sparse) (dense 8))";
+    static const int32_t wrong[] = { 4, 1000000, INT32_MAX };
+    for (int k = 0; k < 3; k++) {
+        bad_begin(&b, net, 2, 1, 4, 3), b.d.pattern1 = b.edges, b.d.edges = 5, b.edges[13] = wrong[k];
+        bad_end(&b, 2, -1, NT_ERROR_DATA, "nt_kernel|edge|position", "an edge to nowhere");
+    }
+    bad_begin(&b, net, 2, 1, 4, 3), b.d.pattern1 = b.d.pattern2 = b.edges, b.d.edges = -1;
+    bad_end(&b, 2, 2, NT_ERROR_ARGUMENT, "nt_kernel|.edges", "a negative number of edges");
+    bad_begin(&b, net, 2, 1, 4, 3), b.d.pattern1 = b.edges, b.d.edges = 5, b.edges[13] = -7;
+    tap_ok(nt_kernel(b.net, b.x, 2, NULL, 0, &b.d) == NT_OK, "negative numbers are no edges");
+    nt_tape_close(b.t), gd_free_all(&b.c);
+}
+
+// Images so large that no machine has the memory: an error at once, or a plan of many bytes.
+static void huge_images(void) {
+    static bad b;
+    static const char *const some[] = { "(serial (conv 8 (3 3) (1 1) SAME) (relu) (flatten) (dense 8))", "(serial (conv 8 (3 3) (1 1) SAME) (relu) (global_avg_pool))",
+                                        "(serial (conv 8 (3 3) (1 1) SAME) (relu) (avg_pool (2 2) (2 2) VALID) (conv 8 (3 3) (1 1) SAME))",
+                                        "(serial (conv 8 (3 3) (1 1) SAME) (relu) (conv 8 (3 3) (1 1) SAME))", "(serial (dense 8) (attention 4 8 8 2))",
+                                        "(serial (conv 8 (3 3) (1 1) CIRCULAR) (relu) (flatten))" };
+    static const int64_t sizes[] = { 1000, 4097, 500000, 500000000 };
+    int ok = 1;
+    for (size_t k = 0; k < sizeof some / sizeof some[0]; k++)
+        for (int j = 0; j < 4; j++) {
+            nt_kernel_info info;
+            bad_begin(&b, some[k], 3, sizes[j], sizes[j], 3), b.d.budget = 1000000;
+            nt_status s = nt_kernel_plan(b.net, 2, 0, &b.d, &info);
+            if (s == NT_OK || s == NT_ERROR_MEMORY || !nt_error(b.t)) ok = 0, tap_note("%s at %lld: %s", some[k], (long long)sizes[j], nt_status_name(s));
+            nt_tape_close(b.t), gd_free_all(&b.c);
+        }
+    tap_ok(ok, "images that are too large are refused");
+}
+
 int main(void) {
     for (int k = 0; k < NETS; k++)
         for (int v = 0; v < 4; v++) same_bits(&nets[k], v % 2 ? NT_F64 : NT_F32, v / 2);
     instruction_sets();
+    for (int workers = 1; workers < 4; workers += 2) {
+        stops(net_named("70 images"), workers), stops(net_named("U-Net"), workers), stops(net_named("circular"), workers);
+        stops(net_named("conv, average"), workers), stops(net_named("attention with positions"), workers);
+    }
+    memory();
+    numbers();
+    bad_layers(), bad_descriptors(), bad_graphs(), huge_images();
     pool_end();
     return tap_end();
 }
