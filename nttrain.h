@@ -27629,7 +27629,7 @@ NT_API nt_tensor *nt_ntk_vp(nt_tensor *f1, nt_tensor *f2, nt_params params, nt_t
 // How samples lie in values: a value of n samples is seen as (before, n, after) in row-major order. -------------------------
 
 // The axis whose leading part counts samples; -1: none.
-static int nti_sample_axis(const nt_tensor *x, int64_t before, int64_t n) {
+static int nti_apart_axis(const nt_tensor *x, int64_t before, int64_t n) {
     int64_t outer = 1;
     for (int a = 0; a < x->rank; outer *= x->shape[a++])
         if (outer == before && x->shape[a] && x->shape[a] % n == 0) return a;
@@ -27643,14 +27643,14 @@ static int nti_sample_axis(const nt_tensor *x, int64_t before, int64_t n) {
 static int64_t nti_axis_before(const nt_tensor *x, int axis) { return nti_count(axis, x->shape); }
 
 // Of an operand that is broadcast to y, whose samples are in axis a.
-static int64_t nti_sample_aligned(const nt_tensor *y, const nt_tensor *x, int64_t before, int a) {
+static int64_t nti_apart_aligned(const nt_tensor *y, const nt_tensor *x, int64_t before, int a) {
     if (nti_same_shape(x, y)) return before;
     if (a < 0) return NTI_UNKNOWN;
     int b = a - (y->rank - x->rank);
     return b < 0 || x->shape[b] != y->shape[a] ? NTI_SHARED : nti_axis_before(x, b);
 }
 
-static int64_t nti_sample_gather(const nti_node *y, int k, int a) {
+static int64_t nti_apart_gather(const nti_node *y, int k, int a) {
     const nt_tensor *x = &y->in[k]->pub;
     int axis = (int)y->i[0], indices = y->in[1]->pub.rank;
     int in_table = a < axis || a >= axis + indices;
@@ -27659,13 +27659,13 @@ static int64_t nti_sample_gather(const nti_node *y, int k, int a) {
     return !in_table ? NTI_SHARED : nti_axis_before(x, a < axis ? a : a - indices + 1);
 }
 
-static int64_t nti_sample_matmul(const nti_node *y, int k, int a) {
+static int64_t nti_apart_matmul(const nti_node *y, int k, int a) {
     const nt_tensor *x = &y->in[k]->pub;
     int own = y->pub.rank - (k ? 1 : 2); // the axis of y that this operand alone has
     return a < 0 ? NTI_UNKNOWN : a >= y->pub.rank - 2 && a != own ? NTI_SHARED : nti_axis_before(x, a);
 }
 
-static int64_t nti_sample_reduced(const nti_node *y, int a) { // the axes that stay, in order
+static int64_t nti_apart_reduced(const nti_node *y, int a) { // the axes that stay, in order
     const nt_tensor *x = &y->in[0]->pub;
     for (int b = 0; b < x->rank && a >= 0; b++)
         if (!(y->i[1] >> b & 1) && a-- == 0) return nti_axis_before(x, b);
@@ -27673,11 +27673,11 @@ static int64_t nti_sample_reduced(const nti_node *y, int a) { // the axes that s
 }
 
 // `before` of operand k of a value whose samples do not mix if they do not mix in the operand.
-static int64_t nti_sample_operand(const nti_node *y, int k, int64_t before, int64_t n) {
+static int64_t nti_apart_operand(const nti_node *y, int k, int64_t before, int64_t n) {
     const nt_tensor *x = &y->in[k]->pub;
-    int a = nti_sample_axis(&y->pub, before, n), last = y->pub.rank - 1;
+    int a = nti_apart_axis(&y->pub, before, n), last = y->pub.rank - 1;
     int64_t same = a < 0 ? NTI_UNKNOWN : nti_axis_before(x, a < x->rank ? a : 0), first = before == 1 && a == 0 ? 1 : NTI_UNKNOWN;
-    if (nti_row_of(y->op)->map >= 0) return nti_sample_aligned(&y->pub, x, before, a);
+    if (nti_row_of(y->op)->map >= 0) return nti_apart_aligned(&y->pub, x, before, a);
     switch (y->op) {
     case NTI_OP_CAST:
     case NTI_OP_CHECK_INDEX:
@@ -27686,7 +27686,7 @@ static int64_t nti_sample_operand(const nti_node *y, int k, int64_t before, int6
     case NTI_OP_RESHAPE:
         return before;
     case NTI_OP_BROADCAST:
-        return nti_sample_aligned(&y->pub, x, before, a);
+        return nti_apart_aligned(&y->pub, x, before, a);
     case NTI_OP_TRANSPOSE:
         return a < 0 ? NTI_UNKNOWN : nti_axis_before(x, (int)y->i[a]);
     case NTI_OP_SLICE:
@@ -27708,9 +27708,9 @@ static int64_t nti_sample_operand(const nti_node *y, int k, int64_t before, int6
     case NTI_OP_CROSS_ENTROPY:
         return before;
     case NTI_OP_MATMUL:
-        return nti_sample_matmul(y, k, a);
+        return nti_apart_matmul(y, k, a);
     case NTI_OP_GATHER:
-        return nti_sample_gather(y, k, a);
+        return nti_apart_gather(y, k, a);
     case NTI_OP_CONV:
     case NTI_OP_CONV_INPUT:
         return k ? NTI_SHARED : first;
@@ -27732,7 +27732,7 @@ static int64_t nti_sample_operand(const nti_node *y, int k, int64_t before, int6
     case NTI_OP_MIN:
     case NTI_OP_ARGMAX:
     case NTI_OP_ARGMIN:
-        return nti_sample_reduced(y, a);
+        return nti_apart_reduced(y, a);
     default:
         return NTI_UNKNOWN;
     }
@@ -27766,10 +27766,10 @@ static int nti_meet_valid(const nti_node *y, int64_t before, int64_t n) {
     if (y->inputs > NTI_FEW) return 0;
     for (int k = 0; k < y->inputs; k++) {
         const nt_tensor *x = &y->in[k]->pub;
-        int64_t own = nti_sample_operand(y, k, before, n);
-        if (own == NTI_UNKNOWN || (own > 0 && (x->rank > NT_MAX_RANK - 2 || nti_sample_axis(x, own, n) < 0))) return 0;
+        int64_t own = nti_apart_operand(y, k, before, n);
+        if (own == NTI_UNKNOWN || (own > 0 && (x->rank > NT_MAX_RANK - 2 || nti_apart_axis(x, own, n) < 0))) return 0;
     }
-    return y->pub.rank <= NT_MAX_RANK - 2 && nti_sample_axis(&y->pub, before, n) >= 0;
+    return y->pub.rank <= NT_MAX_RANK - 2 && nti_apart_axis(&y->pub, before, n) >= 0;
 }
 
 static int nti_meet_add(nti_side *s, nti_node *y, int k, int64_t before) { // 0: not of one sample, or without memory
@@ -27781,7 +27781,7 @@ static int nti_meet_add(nti_side *s, nti_node *y, int k, int64_t before) { // 0:
 }
 
 // Nodes between the parameters and f get the list of their `before` (by node->index) filled with -1; its length. -1 without memory.
-static int64_t nti_sample_nodes(nti_side *s, const nti_walk *w, const nt_params *params, int64_t **list) {
+static int64_t nti_apart_nodes(nti_side *s, const nti_walk *w, const nt_params *params, int64_t **list) {
     int64_t count = 0;
     nt_map *own = nti_n(s->f)->loop;
     nti_node *end = nti_walk_end(w);
@@ -27799,12 +27799,12 @@ static int64_t nti_sample_nodes(nti_side *s, const nti_walk *w, const nt_params 
 }
 
 // Operands of n that depend on the parameters learn where their samples are; 0 where samples mix.
-static int nti_sample_visit(nti_side *s, nti_node *n, uint32_t epoch, int64_t *list) {
+static int nti_apart_visit(nti_side *s, nti_node *n, uint32_t epoch, int64_t *list) {
     int64_t before = list[n->index], own = NTI_SHARED;
     for (int k = 0; k < n->inputs; k++) {
         nti_node *x = n->in[k];
         if (x->reach != epoch) continue;
-        if (before != NTI_SHARED) own = nti_sample_operand(n, k, before, s->samples);
+        if (before != NTI_SHARED) own = nti_apart_operand(n, k, before, s->samples);
         if (!s->input && x->wanted && own > 0 && s->samples == 1) own = NTI_SHARED; // the parameters of the only sample
         if (own == NTI_UNKNOWN || (s->input ? own == NTI_SHARED : x->wanted && own > 0) || (own > 0 && x->pub.rank > NT_MAX_RANK - 2))
             return 0;
@@ -27824,7 +27824,7 @@ static int nti_side_look(nti_side *s, nt_params params) {
     nti_node *root = nti_n(s->f);
     s->samples = s->f->rank ? s->f->shape[0] : 1;
     if (!w.from || root->serial < w.lower) return 1; // older than every parameter
-    if (nti_sample_nodes(s, &w, &params, &list) < 0) return nti_record_memory(s->f->tape, NTI_OP_RESHAPE) != NULL;
+    if (nti_apart_nodes(s, &w, &params, &list) < 0) return nti_record_memory(s->f->tape, NTI_OP_RESHAPE) != NULL;
     for (int k = 0; k < params.count; k++) nti_n(params.items[k])->wanted = 1;
     if (root->wanted || s->f->rank > NT_MAX_RANK - 2)
         s->mixed = root;
@@ -27832,7 +27832,7 @@ static int nti_side_look(nti_side *s, nt_params params) {
         list[root->index] = 1;
     for (nti_node *n = w.to; n && n->serial >= w.lower && !s->mixed; n = n->previous)
         if (n->mark == w.epoch && n->reach == w.epoch && !n->wanted && list[n->index] != NTI_UNKNOWN &&
-            !nti_sample_visit(s, n, w.epoch, list))
+            !nti_apart_visit(s, n, w.epoch, list))
             s->mixed = n;
     for (int k = 0; k < params.count; k++) nti_n(params.items[k])->wanted = 0;
     return 1;
@@ -27849,11 +27849,11 @@ static int nti_samples_apart(nt_tensor *f, nt_tensor *x) {
 // The samples of x in front: (n, shape for one sample).
 static nt_shape nti_single_shape(const nt_tensor *x, int64_t before, int64_t n) {
     nt_shape s = nt_shape_of(x);
-    s.size[nti_sample_axis(x, before, n)] /= n;
+    s.size[nti_apart_axis(x, before, n)] /= n;
     return s;
 }
 
-static nt_tensor *nti_sample_front(nt_tensor *x, int64_t before, int64_t n) {
+static nt_tensor *nti_apart_front(nt_tensor *x, int64_t before, int64_t n) {
     nt_shape whole = nti_batch_shape(nti_single_shape(x, before, n), n), split;
     split.rank = 3, split.size[0] = before, split.size[1] = n, split.size[2] = nt_size(x) / (before * n);
     return nt_reshape(before == 1 ? x : nt_swap_axes(nt_reshape(x, split), 0, 1), whole);
@@ -27873,12 +27873,12 @@ static nt_tensor *nti_meet_gradient(nti_meet *e, int64_t n) {
     nt_tensor *result = NULL, **x = e->single;
     for (int k = 0; k < y->inputs; k++) {
         nt_tensor *in = &y->in[k]->pub;
-        int64_t own = k == e->k ? NTI_SHARED : nti_sample_operand(y, k, e->before, n);
+        int64_t own = k == e->k ? NTI_SHARED : nti_apart_operand(y, k, e->before, n);
         x[k] = own > 0 ? nt_full(in->tape, in->dtype, nti_single_shape(in, own, n), 0) : k == e->k ? nti_stand_in(in) : in;
-        e->front[k] = own > 0 ? nti_sample_front(in, own, n) : NULL;
+        e->front[k] = own > 0 ? nti_apart_front(in, own, n) : NULL;
     }
     nt_tensor *single = nti_single_again(y, x, e->before, n), *g = single ? nt_full_like(single, 0) : NULL;
-    x[y->inputs] = g, e->front[y->inputs] = g ? nti_sample_front(e->cotangent, e->before, n) : NULL;
+    x[y->inputs] = g, e->front[y->inputs] = g ? nti_apart_front(e->cotangent, e->before, n) : NULL;
     if (g) nti_vjp_walk(y->pub.tape, nti_list(&single, 1), nti_list(&g, 1), nti_list(&x[e->k], 1), &result);
     return result;
 }

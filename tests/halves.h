@@ -37,7 +37,7 @@ static uint16_t half_bits(nt_dtype dtype, double x) {
 
 static int half_is_nan(nt_dtype dtype, uint16_t bits) { return (bits & 0x7fffu) > (unsigned)(2 * half_bias(dtype) + 1) << half_mantissa(dtype); }
 // How many numbers of the dtype it is from one to the other.
-static int half_steps(nt_dtype dtype, double a, double b) {
+static inline int half_steps(nt_dtype dtype, double a, double b) {
     int place[2];
     for (int k = 0; k < 2; k++) {
         uint16_t bits = half_bits(dtype, k ? b : a);
