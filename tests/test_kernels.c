@@ -19,11 +19,12 @@ typedef struct net_row {
 } net_row;
 
 #define FC "(serial (dense 16 W=1.5 b=0.1) (relu) (dense 16 W=1.2) (erf) (dense 16 W=1.0 b=0.05))"
-#define UNET                                                                                                                                  \
-    "(serial " CONV " (relu) (fan_out 2) (parallel (identity) (serial (conv 8 (2 2) (2 2) SAME W=1.5 b=0.1) (relu) " CONV                     \
+#define UNET                                                                                                                               \
+    "(serial " CONV " (relu) (fan_out 2) (parallel (identity) (serial (conv 8 (2 2) (2 2) SAME W=1.5 b=0.1) (relu) " CONV                  \
     " (relu) (conv_transpose 8 (2 2) (2 2) SAME W=1.5 b=0.1) (relu))) (fan_in_concat -1) " CONV " (relu) (conv 8 (1 1) (1 1) SAME W=1.0))"
 #define ATTENTION "(attention 4 8 8 2 W_key=0.9 W_query=0.7 W_out=0.8 W_value=1.2 b=0.5)"
 
+// clang-format off
 static const net_row nets[] = {
     { "one image", FC, 1, 0, 0, { 7 }, 1, 1, NT_FULL },
     { "31 images", FC, 1, 0, 0, { 7 }, 31, 33, NT_FULL },
@@ -39,29 +40,24 @@ static const net_row nets[] = {
       " (relu) (flatten) " HEAD ")", 3, 0, 0, { 8, 7, 2 }, 6, 3, NT_FULL },
     { "U-Net", UNET, 3, 0, 0, { 6, 4, 2 }, 6, 3, NT_FULL },
     { "U-Net, diagonal", UNET, 3, 0, 0, { 8, 6, 3 }, 6, 3, NT_DIAGONAL },
-    { "circular", "(serial (conv 8 (4 3) (2 1) CIRCULAR W=1.4 b=0.1) (relu) (avg_pool (3 2) (1 2) CIRCULAR) (conv 8 (3 3) (1 1) CIRCULAR) (relu))",
-      3, 0, 0, { 6, 5, 2 }, 6, 3, NT_FULL },
+    { "circular", "(serial (conv 8 (4 3) (2 1) CIRCULAR W=1.4 b=0.1) (relu) (avg_pool (3 2) (1 2) CIRCULAR) (conv 8 (3 3) (1 1) CIRCULAR) (relu))", 3, 0, 0, { 6, 5, 2 }, 6, 3, NT_FULL },
     { "circular, transposed, average", "(serial (conv 8 (3) (1) CIRCULAR W=1.4) (relu) (conv_transpose 8 (3) (2) CIRCULAR b=0.2) (relu)"
       " (global_avg_pool) (dense 8))", 2, 0, 0, { 7, 2 }, 7, 4, NT_FULL },
-    { "circular in three axes, diagonal", "(serial (conv 8 (2 3 2) (1 1 2) CIRCULAR W=1.4) (relu) (conv_local 8 (2 2 2) (1 1 1) SAME))",
-      4, 0, 0, { 3, 3, 4, 2 }, 6, 3, NT_DIAGONAL },
+    { "circular in three axes, diagonal", "(serial (conv 8 (2 3 2) (1 1 2) CIRCULAR W=1.4) (relu) (conv_local 8 (2 2 2) (1 1 1) SAME))", 4, 0, 0, { 3, 3, 4, 2 }, 6, 3, NT_DIAGONAL },
     { "residual", "(serial " CONV " (fan_out 2) (parallel (serial (relu) (conv 8 (3 3) (2 2) SAME W=1.1) (relu) " CONV
       ") (serial (relu) (conv 8 (1 1) (2 2) SAME))) (fan_in_sum) (layer_norm (1 -1)) (relu))", 3, 0, 0, { 5, 4, 2 }, 6, 3, NT_FULL },
     { "attention", "(serial (dense 16 W=1.1 b=0.2) " ATTENTION " (relu) (global_avg_pool) (dense 16))", 2, 0, 0, { 5, 3 }, 6, 4, NT_FULL },
     { "attention with positions", "(serial (conv 8 (3 3) (1 1) SAME W=1.2 b=0.1) (relu) (attention 4 8 8 2 scaling=sqrt mechanism=identity pos=concat"
       " n_pos=2 decay=exp alpha=0.5 val_pos=1) (relu) " CONV ")", 3, 0, 0, { 3, 2, 2 }, 6, 3, NT_FULL },
-    { "graphs", "(serial (dense 16 W=1.3 b=0.1) (relu) (aggregate) (dense 16 W=1.1 b=0.1) (relu) (aggregate) (global_avg_pool) (dense 16))",
-      2, 0, 1, { 5, 3 }, 6, 4, NT_FULL },
-    { "sparse graphs", "(serial (dense 16 W=1.3 b=0.1) (relu) (aggregate implementation=sparse) (dense 16 W=1.1 b=0.1) (relu))",
-      2, 0, 2, { 5, 3 }, 6, 4, NT_FULL },
-    { "masks", "(serial (conv 8 (3) (1) SAME W=1.3 b=0.1) (relu) (conv 8 (3) (1) SAME W=1.1 b=0.1) (erf) (global_avg_pool) (dense 16))",
-      2, 1, 0, { 6, 2 }, 7, 4, NT_FULL },
-    { "masks, full", "(serial (conv 8 (2 3) (1 2) SAME W=1.3 b=0.1) (relu) (avg_pool (2 2) (1 1) SAME) (dense 16 W=1.1) (relu))",
-      3, 1, 0, { 4, 3, 2 }, 6, 3, NT_FULL },
+    { "graphs", "(serial (dense 16 W=1.3 b=0.1) (relu) (aggregate) (dense 16 W=1.1 b=0.1) (relu) (aggregate) (global_avg_pool) (dense 16))", 2, 0, 1, { 5, 3 }, 6, 4, NT_FULL },
+    { "sparse graphs", "(serial (dense 16 W=1.3 b=0.1) (relu) (aggregate implementation=sparse) (dense 16 W=1.1 b=0.1) (relu))", 2, 0, 2, { 5, 3 }, 6, 4, NT_FULL },
+    { "masks", "(serial (conv 8 (3) (1) SAME W=1.3 b=0.1) (relu) (conv 8 (3) (1) SAME W=1.1 b=0.1) (erf) (global_avg_pool) (dense 16))", 2, 1, 0, { 6, 2 }, 7, 4, NT_FULL },
+    { "masks, full", "(serial (conv 8 (2 3) (1 2) SAME W=1.3 b=0.1) (relu) (avg_pool (2 2) (1 1) SAME) (dense 16 W=1.1) (relu))", 3, 1, 0, { 4, 3, 2 }, 6, 3, NT_FULL },
     { "masked attention", "(serial (dense 16 W=1.1 b=0.2) " ATTENTION " (relu) (flatten) (dense 16))", 2, 1, 0, { 5, 3 }, 6, 3, NT_FULL },
     { "index", "(serial " CONV " (relu) (index 1:6 0:3 ::-1 :) " CONV " (relu))", 3, 0, 0, { 4, 4, 2 }, 8, 7, NT_FULL },
     { "resized", "(serial " CONV " (relu) (image_resize (3 5)) " CONV " (relu) (global_sum_pool) (dense 16))", 3, 0, 0, { 4, 3, 2 }, 7, 3, NT_FULL },
 };
+// clang-format on
 enum { NETS = sizeof nets / sizeof nets[0] };
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -74,10 +70,14 @@ static double uniform(void) { // in (-1, 1); a multiple of 2^-20, so that it is 
 }
 
 static void put(void *data, nt_dtype dtype, int64_t k, double v) {
-    if (dtype == NT_F64) ((double *)data)[k] = v;
-    else ((float *)data)[k] = (float)v;
+    if (dtype == NT_F64)
+        ((double *)data)[k] = v;
+    else
+        ((float *)data)[k] = (float)v;
 }
-static double value(const void *data, nt_dtype dtype, int64_t k) { return dtype == NT_F64 ? ((const double *)data)[k] : (double)((const float *)data)[k]; }
+static double value(const void *data, nt_dtype dtype, int64_t k) {
+    return dtype == NT_F64 ? ((const double *)data)[k] : (double)((const float *)data)[k];
+}
 
 static int64_t product(int rank, const int64_t *size) {
     int64_t n = 1;
@@ -169,7 +169,9 @@ static int problem_open(problem *p, const net_row *r, nt_dtype dtype, int two, c
 
 static size_t bytes_of(const problem *p, int64_t pairs) { return (size_t)(pairs * p->each) * nt_dtype_size(p->dtype); }
 
-typedef struct result { char *nngp, *ntk; } result;
+typedef struct result {
+    char *nngp, *ntk;
+} result;
 static result result_new(const problem *p) {
     result r;
     size_t bytes = bytes_of(p, p->rows * p->columns);
@@ -186,7 +188,9 @@ static nt_status compute(problem *p, result r) {
 
 static int same_block(const problem *p, const char *block, const char *whole) {
     for (int64_t i = 0; i < p->d.rows; i++)
-        if (memcmp(block + bytes_of(p, i * p->d.columns), whole + bytes_of(p, (p->d.row + i) * p->columns + p->d.column), bytes_of(p, p->d.columns))) return 0;
+        if (memcmp(block + bytes_of(p, i * p->d.columns), whole + bytes_of(p, (p->d.row + i) * p->columns + p->d.column),
+                   bytes_of(p, p->d.columns)))
+            return 0;
     return 1;
 }
 static int same(const problem *p, result a, result b) {
@@ -200,9 +204,8 @@ static int same(const problem *p, result a, result b) {
 typedef struct taker {
     const problem *p;
     result out;
-    uint8_t *count;           // of each number of the block that is asked for
-    int64_t row, column, rows, columns, units, stop_at, wrong;
-    int64_t pair[2], last[4]; // first pair of the block of pairs, and the offset before
+    uint8_t *count; // of each number of the block that is asked for
+    int64_t row, column, rows, columns, wrong;
 } taker;
 
 // Where position a of image i beside position b of image j stands; -1: nowhere.
@@ -235,27 +238,23 @@ static void take_value(taker *k, const nt_kernel_unit *u, int64_t from, int64_t 
 
 static int take(void *user, const nt_kernel_unit *u) {
     taker *k = (taker *)user;
-    const nt_shape *s = &k->p->d.shape;
-    int64_t positions = k->p->row->spatial == NT_FULL ? (int64_t)(sqrt((double)k->p->each) + 0.5) : k->p->each, n = 1, full[3] = { 1, 1, 1 };
+    int64_t positions = k->p->row->spatial == NT_FULL ? (int64_t)(sqrt((double)k->p->each) + 0.5) : k->p->each, n = 1,
+            full[3] = { 1, 1, 1 };
     nt_kernel_info info;
-    (void)s;
-    if (++k->units == k->stop_at) return 1;
-    if (k->stop_at && k->units > k->stop_at) k->wrong++;
     if (nt_kernel_plan(k->p->net, k->p->n1, k->p->n2, &k->p->d, &info) != NT_OK) k->wrong++; // planning from inside is allowed
     for (int a = 0; a < info.output.rank; a++) full[a] = info.output.size[a];
-    k->wrong += u->offset.rank != info.output.rank || u->start.rank != info.output.rank || u->size.rank != info.output.rank || u->pairs > u->lanes;
-    // in the order of blocks of pairs, then offsets
-    int fresh = k->units == 1 || u->i[0] != k->pair[0] || u->j[0] != k->pair[1];
-    if (fresh && k->units > 1) k->wrong += k->p->x[1] ? u->i[0] < k->pair[0] && u->j[0] <= k->pair[1] : 0;
-    if (k->units == 1) k->last[3] = 0;
-    k->pair[0] = u->i[0], k->pair[1] = u->j[0];
+    k->wrong +=
+        u->offset.rank != info.output.rank || u->start.rank != info.output.rank || u->size.rank != info.output.rank || u->pairs > u->lanes;
     for (int a = 0; a < u->size.rank; a++) n *= u->size.size[a];
     for (int64_t p = 0; p < n; p++) {
         int64_t at[3] = { 0, 0, 0 }, rest = p, one = 0, two = 0;
         for (int a = u->size.rank - 1; a >= 0; a--) at[a] = u->start.size[a] + rest % u->size.size[a], rest /= u->size.size[a];
         for (int a = 0; a < u->size.rank; a++) {
             int64_t q = at[a] + u->offset.size[a];
-            if (at[a] < 0 || q < 0 || at[a] >= full[a] || q >= full[a]) { k->wrong++; return 0; }
+            if (at[a] < 0 || q < 0 || at[a] >= full[a] || q >= full[a]) {
+                k->wrong++;
+                return 0;
+            }
             one = one * full[a] + at[a], two = two * full[a] + q;
         }
         for (int64_t l = 0; l < u->pairs; l++) {
@@ -291,7 +290,8 @@ static int symmetric(const problem *p, const char *k) {
         for (int64_t j = 0; j < p->columns; j++)
             for (int64_t a = 0; a < positions; a++)
                 for (int64_t b = 0; b < other; b++) {
-                    int64_t one = (i * p->columns + j) * p->each + a * other + b, two = (j * p->columns + i) * p->each + (other > 1 ? b * other + a : a);
+                    int64_t one = (i * p->columns + j) * p->each + a * other + b,
+                            two = (j * p->columns + i) * p->each + (other > 1 ? b * other + a : a);
                     if (memcmp(k + (size_t)one * unit, k + (size_t)two * unit, unit)) return 0;
                 }
     return 1;
@@ -299,8 +299,14 @@ static int symmetric(const problem *p, const char *k) {
 
 static int blocks(problem *p, result whole, result part) {
     int64_t n = p->rows, m = p->columns;
-    int64_t cut[8][4] = { { 0, 1, 0, m }, { 0, n, m - 1, 1 }, { n / 2, n - n / 2, 0, m }, { n - 1, 1, 0, 1 }, { 0, 1, m - 1, 1 },
-                          { n / 3, (n + 1) / 2, m / 3, (m + 1) / 2 }, { n / 2, (n + 1) / 2, 0, (m + 1) / 2 }, { 0, (n + 1) / 2, m / 4, m - m / 4 } };
+    int64_t cut[8][4] = { { 0, 1, 0, m },
+                          { 0, n, m - 1, 1 },
+                          { n / 2, n - n / 2, 0, m },
+                          { n - 1, 1, 0, 1 },
+                          { 0, 1, m - 1, 1 },
+                          { n / 3, (n + 1) / 2, m / 3, (m + 1) / 2 },
+                          { n / 2, (n + 1) / 2, 0, (m + 1) / 2 },
+                          { 0, (n + 1) / 2, m / 4, m - m / 4 } };
     int good = 1;
     for (int k = 0; k < 8; k++) {
         taker s;
@@ -311,7 +317,9 @@ static int blocks(problem *p, result whole, result part) {
         result none = { NULL, NULL };
         int two = compute(p, none) == NT_OK && same_block(p, part.nngp, whole.nngp) && same_block(p, part.ntk, whole.ntk);
         two &= taker_end(&s, p);
-        if (!one || !two) tap_note("rows %d + %d, columns %d + %d: arrays %d, sink %d", (int)cut[k][0], (int)cut[k][1], (int)cut[k][2], (int)cut[k][3], one, two);
+        if (!one || !two)
+            tap_note("rows %d + %d, columns %d + %d: arrays %d, sink %d", (int)cut[k][0], (int)cut[k][1], (int)cut[k][2], (int)cut[k][3],
+                     one, two);
         good &= one && two;
     }
     p->d.row = p->d.rows = p->d.column = p->d.columns = 0;
@@ -351,7 +359,10 @@ static void same_bits(const net_row *r, nt_dtype dtype, int two) {
     result whole = result_new(&p), part = result_new(&p), none = { NULL, NULL };
     taker s;
     int good[6] = { 1, 1, 1, 1, 1, 1 };
-    if (compute(&p, whole) != NT_OK) { tap_ok(0, "%s: %s", r->name, nt_error(p.t)), problem_close(&p); return; }
+    if (compute(&p, whole) != NT_OK) {
+        tap_ok(0, "%s: %s", r->name, nt_error(p.t)), problem_close(&p);
+        return;
+    }
     if (!two) good[0] = symmetric(&p, whole.nngp) && symmetric(&p, whole.ntk);
     good[1] = blocks(&p, whole, part);
     taker_begin(&s, &p, part);
@@ -361,7 +372,8 @@ static void same_bits(const net_row *r, nt_dtype dtype, int two) {
         memset(part.nngp, 1, bytes_of(&p, p.rows * p.columns)), memset(part.ntk, 1, bytes_of(&p, p.rows * p.columns));
         p.d.what = what;
         good[3] &= compute(&p, one) == NT_OK;
-        good[3] &= !memcmp(what == NT_NNGP ? part.nngp : part.ntk, what == NT_NNGP ? whole.nngp : whole.ntk, bytes_of(&p, p.rows * p.columns));
+        good[3] &=
+            !memcmp(what == NT_NNGP ? part.nngp : part.ntk, what == NT_NNGP ? whole.nngp : whole.ntk, bytes_of(&p, p.rows * p.columns));
     }
     p.d.what = 0, good[3] &= budgets(&p, whole, part);
     for (int workers = 2; workers < 4; workers++) {
@@ -369,7 +381,8 @@ static void same_bits(const net_row *r, nt_dtype dtype, int two) {
         nt_tape_desc desc;
         problem q;
         CLEAR(desc), crew_hire(&c, workers), desc.parallel = crew_parallel(&c);
-        if (!problem_open(&q, r, dtype, two, &desc)) good[4] = 0;
+        if (!problem_open(&q, r, dtype, two, &desc))
+            good[4] = 0;
         else {
             result other = result_new(&q);
             good[4] &= compute(&q, other) == NT_OK && same(&q, other, whole);
@@ -380,8 +393,9 @@ static void same_bits(const net_row *r, nt_dtype dtype, int two) {
         }
         crew_dismiss(&c);
     }
-    tap_ok(good[0] && good[1] && good[2] && good[3] && good[4], "%s, %s, %s: symmetric %d, blocks %d, sink %d, one kernel and budgets %d, workers %d", r->name,
-           nt_dtype_name(dtype), two ? "two arrays" : "one array", good[0], good[1], good[2], good[3], good[4]);
+    tap_ok(good[0] && good[1] && good[2] && good[3] && good[4],
+           "%s, %s, %s: symmetric %d, blocks %d, sink %d, one kernel and budgets %d, workers %d", r->name, nt_dtype_name(dtype),
+           two ? "two arrays" : "one array", good[0], good[1], good[2], good[3], good[4]);
     result_free(whole), result_free(part), problem_close(&p);
 }
 
@@ -401,12 +415,15 @@ static void instruction_sets(void) {
                 int good = compute(&p[0], a) == NT_OK && compute(&p[1], b) == NT_OK && same(&p[0], a, b);
                 if (!good) tap_note("%s in %s differs", nets[k].name, nt_dtype_name(dtype));
                 wrong += !good, checked++, result_free(a), result_free(b);
-            } else missing = 1;
+            } else
+                missing = 1;
             for (int j = 0; j < 2; j++)
                 if (have[j]) problem_close(&p[j]);
         }
-    if (missing) tap_skip("this machine or build lacks an instruction set", "AVX2 and AVX-512: equal bits");
-    else tap_ok(!wrong, "AVX2 and AVX-512: equal bits of %d kernels", checked);
+    if (missing)
+        tap_skip("this machine or build lacks an instruction set", "AVX2 and AVX-512: equal bits");
+    else
+        tap_ok(!wrong, "AVX2 and AVX-512: equal bits of %d kernels", checked);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -443,7 +460,6 @@ static int watch_asked(void *user) {
     return ++w->asked == w->cancel_at;
 }
 
-// Rows of the matrix are given whole or in blocks, so the first images of units do not go back.
 static void stops(const net_row *r, int workers) {
     static watch w;
     crew c;
@@ -456,8 +472,8 @@ static void stops(const net_row *r, int workers) {
     nt_status plain = compute(&p, whole);
     CLEAR(w), p.d.progress.update = watch_done, p.d.progress.user = &w, p.d.sink.take = watch_take, p.d.sink.user = &w;
     nt_status status = compute(&p, none);
-    tap_ok(plain == NT_OK && status == NT_OK && !w.wrong && w.done == 1 && w.calls > 0, "%s, %d workers: %lld units of %lld blocks in order, progress to 1", r->name,
-           workers, (long long)w.units, (long long)w.blocks);
+    tap_ok(plain == NT_OK && status == NT_OK && !w.wrong && w.done == 1 && w.calls > 0,
+           "%s, %d workers: %lld units of %lld blocks in order, progress to 1", r->name, workers, (long long)w.units, (long long)w.blocks);
     int64_t units = w.units;
     int good = 1;
     for (int64_t k = 1; k <= units; k = k < 5 || k == units ? k + 1 : k + k / 3 < units ? k + k / 3 : units) {
@@ -481,7 +497,9 @@ static void stops(const net_row *r, int workers) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Memory
 // ---------------------------------------------------------------------------------------------------------------------
-typedef struct heap { long calls, live, fail_at, first, last; } heap; // calls when the first unit or progress came, and the last
+typedef struct heap {
+    long calls, live, fail_at, first, last;
+} heap; // calls when the first unit or progress came, and the last
 static void *heap_allocate(void *user, size_t bytes, size_t alignment) {
     heap *h = (heap *)user;
     void *p = NULL;
@@ -499,7 +517,9 @@ static int heap_take(void *user, const nt_kernel_unit *u) {
 }
 static void heap_done(void *user, double done) { (void)done, heap_take(user, NULL); }
 
-static int unchanged(nt_memory_use a, nt_memory_use b) { return a.nodes == b.nodes && a.temporaries == b.temporaries && a.objects == b.objects && a.scratch == b.scratch; }
+static int unchanged(nt_memory_use a, nt_memory_use b) {
+    return a.nodes == b.nodes && a.temporaries == b.temporaries && a.objects == b.objects && a.scratch == b.scratch;
+}
 
 static void refusals(const net_row *r) {
     long count = 0, failed = 0, wrong = 0;
@@ -509,26 +529,33 @@ static void refusals(const net_row *r) {
         heap h;
         nt_tape_desc desc;
         CLEAR(h), CLEAR(desc), desc.allocator.user = &h, desc.allocator.allocate = heap_allocate, desc.allocator.release = heap_release;
-        if (!problem_open(&p, r, NT_F64, 0, &desc)) { wrong++; break; }
+        if (!problem_open(&p, r, NT_F64, 0, &desc)) {
+            wrong++;
+            break;
+        }
         result part = result_new(&p);
         nt_memory_use before = nt_memory(p.t);
         long calls = h.calls;
-        h.fail_at = k ? calls + k : 0, p.d.progress.update = heap_done, p.d.progress.user = &h, p.d.sink.take = heap_take, p.d.sink.user = &h;
+        h.fail_at = k ? calls + k : 0, p.d.progress.update = heap_done, p.d.progress.user = &h, p.d.sink.take = heap_take,
+        p.d.sink.user = &h;
         nt_status status = compute(&p, part);
         if (!k) {
             count = h.calls - calls, whole = part, part = result_new(&p);
             wrong += h.first != h.last || !h.first, compute(&p, part);
         }
         if (k && k <= count && status != NT_ERROR_MEMORY) tap_note("request %ld: %s %s", k, nt_status_name(status), nt_error(p.t));
-        if (k && k <= count) wrong += status != NT_ERROR_MEMORY || !nt_error(p.t) || !strstr(nt_error(p.t), "bytes"), failed++, nt_error_clear(p.t);
-        else wrong += status != NT_OK || !same(&p, part, whole);
+        if (k && k <= count)
+            wrong += status != NT_ERROR_MEMORY || !nt_error(p.t) || !strstr(nt_error(p.t), "bytes"), failed++, nt_error_clear(p.t);
+        else
+            wrong += status != NT_OK || !same(&p, part, whole);
         wrong += !unchanged(before, nt_memory(p.t));
         h.fail_at = 0;
         if (k) wrong += compute(&p, part) != NT_OK || !same(&p, part, whole); // and again
         result_free(part), problem_close(&p), wrong += h.live != 0;
     }
     if (whole.nngp) result_free(whole);
-    tap_ok(!wrong, "%s: each of %ld requests refused: clean, and the next call works; none while it runs (%ld wrong)", r->name, failed, wrong);
+    tap_ok(!wrong, "%s: each of %ld requests refused: clean, and the next call works; none while it runs (%ld wrong)", r->name, failed,
+           wrong);
 }
 
 static void arrays(const net_row *r, int workers) {
@@ -550,13 +577,15 @@ static void arrays(const net_row *r, int workers) {
         good &= unchanged(before, nt_memory(p.t));
         if (k == 0) total = nt_memory(p.t).total, used = total - p.total, good &= status == NT_OK;
         if (k == 1) good &= status == NT_OK && nt_memory(p.t).total == total;
-        if (k == 2 && workers == 1) good &= status == NT_ERROR_MEMORY, told = bytes_told(p.t, "at least "), good &= nt_error(p.t) && strstr(nt_error(p.t), "bytes");
+        if (k == 2 && workers == 1)
+            good &= status == NT_ERROR_MEMORY, told = bytes_told(p.t, "at least "), good &= nt_error(p.t) && strstr(nt_error(p.t), "bytes");
         if (k == 2 && workers > 1) good &= status == NT_OK; // of fewer workers
         result_free(out), problem_close(&p), pool_free(desc.memory);
     }
     if (workers == 1) good &= told == total;
     good &= planned < used + 64 && used < planned + 64; // arrays are counted in lines of 64
-    tap_ok(good, "%s, %d workers: planned %zu bytes, used %zu; an array of %zu does, one byte less does not", r->name, workers, planned, used, total);
+    tap_ok(good, "%s, %d workers: planned %zu bytes, used %zu; an array of %zu does, one byte less does not", r->name, workers, planned,
+           used, total);
     crew_dismiss(&c);
 }
 
@@ -582,7 +611,8 @@ static const net_row *net_named(const char *name) {
 }
 
 static void memory(void) {
-    static const char *const some[] = { "33 images", "conv, flatten", "conv, average", "pools", "U-Net", "circular, transposed, average", "attention", "graphs", "masks, full" };
+    static const char *const some[] = { "33 images", "conv, flatten", "conv, average", "pools", "U-Net", "circular, transposed, average",
+                                        "attention", "graphs",        "masks, full" };
     for (size_t k = 0; k < sizeof some / sizeof some[0]; k++) {
         const net_row *r = net_named(some[k]);
         refusals(r), arrays(r, 1), arrays(r, 3), numbers_of_images(r);
@@ -606,7 +636,10 @@ static void *edge_images(nt_dtype dtype, double scale) {
     return x;
 }
 
-typedef struct safety { int bad; double nngp[EDGES * EDGES], ntk[EDGES * EDGES]; } safety;
+typedef struct safety {
+    int bad;
+    double nngp[EDGES * EDGES], ntk[EDGES * EDGES];
+} safety;
 
 // NNGP and NTK of the images above, of one array or of two that are equal; counts what is no kernel.
 static int safe_kernel(safety *s, const char *net, nt_dtype dtype, double scale, int two) {
@@ -618,7 +651,8 @@ static int safe_kernel(safety *s, const char *net, nt_dtype dtype, double scale,
     nt_layer *l = net_of(&c, t, dtype, net);
     void *x1 = edge_images(dtype, scale), *x2 = edge_images(dtype, scale), *k = pool_new(EDGES * EDGES, 8), *q = pool_new(EDGES * EDGES, 8);
     d.dtype = dtype, d.shape = nt_shape_make(1, &size), d.nngp = k, d.ntk = q;
-    if (strstr(net, "conv")) size = 1, d.shape = nt_shape_make(1, &size), d.shape.rank = 2, d.shape.size[0] = EDGE_INPUTS, d.shape.size[1] = 1;
+    if (strstr(net, "conv"))
+        size = 1, d.shape = nt_shape_make(1, &size), d.shape.rank = 2, d.shape.size[0] = EDGE_INPUTS, d.shape.size[1] = 1;
     int ok = l && nt_kernel(l, x1, EDGES, two ? x2 : NULL, two ? EDGES : 0, &d) == NT_OK;
     if (!ok) tap_note("%s: %s", net, l ? nt_error(t) : c.error);
     for (int64_t j = 0; j < EDGES * EDGES; j++) {
@@ -647,7 +681,10 @@ static double apart(const double *a, const double *b) { // by the size that they
     return worst;
 }
 
-typedef struct scaled { double worst[2], between; int ok, bad; } scaled;
+typedef struct scaled {
+    double worst[2], between;
+    int ok, bad;
+} scaled;
 static scaled safe_at(const char *net, double scale, double nngp, double ntk) {
     static safety one, two, half, half2;
     scaled s;
@@ -663,7 +700,10 @@ static scaled safe_at(const char *net, double scale, double nngp, double ntk) {
 
 // f32 against f64: NNGP within `nngp`, NTK within `ntk`; two equal arrays in f64 within `between`. At the largest of the scales (variances
 // of 1e12) a function that saturates or turns sees rounded correlations as others: there f32 has to be a kernel, and no more.
-typedef struct limits { double nngp, ntk, between; int scales; } limits;
+typedef struct limits {
+    double nngp, ntk, between;
+    int scales;
+} limits;
 static void safe(const char *name, const char *net, limits l) {
     static const double scales[] = { 1.0 / 1048576, 1, 1048576 };
     int ok = 1, all = l.scales < 0 ? 3 : l.scales;
@@ -673,7 +713,8 @@ static void safe(const char *name, const char *net, limits l) {
         int loose = l.scales < 0 && k == 2;
         scaled s = safe_at(net, scales[k], loose ? 1e-3 : l.nngp, loose ? 1e-3 : l.ntk);
         ok &= s.ok && !s.bad && s.between < l.between && (loose || (s.worst[0] <= l.nngp && s.worst[1] <= l.ntk));
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%d, %.1e %.1e %.1e", k ? "; " : "", s.bad, s.worst[0], s.worst[1], s.between);
+        at +=
+            (size_t)snprintf(text + at, sizeof text - at, "%s%d, %.1e %.1e %.1e", k ? "; " : "", s.bad, s.worst[0], s.worst[1], s.between);
     }
     tap_ok(ok, "%s: %s", name, text);
 }
@@ -681,34 +722,66 @@ static void safe(const char *name, const char *net, limits l) {
 static void numbers(void) {
     // A correlation of 1 that is rounded to 1 - e is an angle of sqrt(2 e): 3.5e-4 for e = 2^-24, and some roundings before. Where the
     // derivative has a jump, the NTK has an error in proportion to the angle, and so has the NNGP of a function with a jump.
-    static const limits plain = { 2e-6, 2e-6, 1e-12, 3 }, kink = { 2e-6, 5e-4, 1e-7, 3 }, jump = { 1e-3, 1e-3, 1e-7, 3 }, bounded = { 2e-6, 3e-6, 1e-7, -1 };
+    static const limits plain = { 2e-6, 2e-6, 1e-12, 3 }, kink = { 2e-6, 5e-4, 1e-7, 3 }, jump = { 1e-3, 1e-3, 1e-7, 3 },
+                        bounded = { 2e-6, 3e-6, 1e-7, -1 };
     static const limits integrated = { 2e-6, 3e-6, 1e-8, 2 }; // by a rule of so many points: not for variances of 1e12
-    static const struct { const char *f; const limits *l; } some[] = {
-        { "(relu)", &kink }, { "(leaky_relu 0.1)", &kink }, { "(abs)", &kink }, { "(abrelu -0.5 1.2)", &kink }, { "(rectified_monomial 1)", &kink }, { "(gelu)", &kink },
-        { "(rectified_monomial 2)", &plain }, { "(monomial 2)", &plain }, { "(polynomial 0.2 1 -0.4)", &plain }, { "(exp_normalized gamma=0.8)", &plain },
-        { "(sign)", &jump }, { "(rectified_monomial 0)", &jump }, { "(erf)", &bounded }, { "(erf a=1.4 b=0.6 c=0.3)", &bounded }, { "(sigmoid_like)", &bounded },
-        { "(sin)", &bounded }, { "(sin a=1.2 b=0.9 c=0.4)", &bounded }, { "(cos)", &bounded }, { "(rbf gamma=0.7)", &bounded }, { "(gaussian)", &bounded },
-        { "(gabor)", &bounded }, { "(elementwise_numerical tanh 25)", &integrated }, { "(elementwise_numerical softplus 25)", &integrated } };
+    static const struct {
+        const char *f;
+        const limits *l;
+    } some[] = { { "(relu)", &kink },
+                 { "(leaky_relu 0.1)", &kink },
+                 { "(abs)", &kink },
+                 { "(abrelu -0.5 1.2)", &kink },
+                 { "(rectified_monomial 1)", &kink },
+                 { "(gelu)", &kink },
+                 { "(rectified_monomial 2)", &plain },
+                 { "(monomial 2)", &plain },
+                 { "(polynomial 0.2 1 -0.4)", &plain },
+                 { "(exp_normalized gamma=0.8)", &plain },
+                 { "(sign)", &jump },
+                 { "(rectified_monomial 0)", &jump },
+                 { "(erf)", &bounded },
+                 { "(erf a=1.4 b=0.6 c=0.3)", &bounded },
+                 { "(sigmoid_like)", &bounded },
+                 { "(sin)", &bounded },
+                 { "(sin a=1.2 b=0.9 c=0.4)", &bounded },
+                 { "(cos)", &bounded },
+                 { "(rbf gamma=0.7)", &bounded },
+                 { "(gaussian)", &bounded },
+                 { "(gabor)", &bounded },
+                 { "(elementwise_numerical tanh 25)", &integrated },
+                 { "(elementwise_numerical softplus 25)", &integrated } };
     // the same for each layer, and they add up
-    static const limits deep = { 1e-4, 0.3, 3e-5, 3 }, smooth = { 1e-5, 1e-5, 1e-10, 3 }, hundred = { 1e-4, 0.03, 3e-6, 3 }, normed = { 1e-5, 9e-3, 1e-6, 3 };
+    static const limits deep = { 1e-4, 0.3, 3e-5, 3 }, smooth = { 1e-5, 1e-5, 1e-10, 3 }, hundred = { 1e-4, 0.03, 3e-6, 3 },
+                        normed = { 1e-5, 9e-3, 1e-6, 3 };
     char net[512];
     tap_note("bad numbers, errors of f32 in NNGP and NTK, two equal arrays against one: of images times 2^-20, 1, 2^20");
     for (size_t k = 0; k < sizeof some / sizeof some[0]; k++)
         for (int bias = 0; bias < 2; bias++) {
-            snprintf(net, sizeof net, "(serial (dense 16 W=1.5%s) %s (dense 16 W=1.2%s))", bias ? " b=0.1" : "", some[k].f, bias ? " b=0.1" : "");
+            snprintf(net, sizeof net, "(serial (dense 16 W=1.5%s) %s (dense 16 W=1.2%s))", bias ? " b=0.1" : "", some[k].f,
+                     bias ? " b=0.1" : "");
             safe(some[k].f, net, *some[k].l);
         }
     safe("1,000 layers of relu", "(serial (repeat 1000 (serial (dense 16 W=1.4142135623730951) (relu))) (dense 16))", deep);
     safe("1,000 layers of relu with biases", "(serial (repeat 1000 (serial (dense 16 W=1.4 b=0.1) (relu))) (dense 16))", deep);
     safe("1,000 layers of erf", "(serial (repeat 1000 (serial (dense 16 W=0.88 b=0.1) (erf))) (dense 16))", smooth);
-    safe("100 convolutions and pooling", "(serial (repeat 100 (serial (conv 8 (3) (1) SAME W=1.4 b=0.1) (relu))) (global_avg_pool) (dense 16))", hundred);
-    safe("30 convolutions, layer norm", "(serial (repeat 30 (serial (conv 8 (3) (1) SAME W=1.4) (layer_norm (1 2) eps=0.01) (relu))) (flatten) (dense 16))", normed);
+    safe("100 convolutions and pooling",
+         "(serial (repeat 100 (serial (conv 8 (3) (1) SAME W=1.4 b=0.1) (relu))) (global_avg_pool) (dense 16))", hundred);
+    safe("30 convolutions, layer norm",
+         "(serial (repeat 30 (serial (conv 8 (3) (1) SAME W=1.4) (layer_norm (1 2) eps=0.01) (relu))) (flatten) (dense 16))", normed);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Bad input
 // ---------------------------------------------------------------------------------------------------------------------
-typedef struct bad { nt_tape *t; gd_case c; nt_layer *net; nt_kernel_desc d; float x[512], out[4096]; int32_t edges[64]; } bad;
+typedef struct bad {
+    nt_tape *t;
+    gd_case c;
+    nt_layer *net;
+    nt_kernel_desc d;
+    float x[512], out[4096];
+    int32_t edges[64];
+} bad;
 
 static void bad_begin(bad *b, const char *net, int rank, int64_t h, int64_t w, int64_t channels) {
     int64_t size[3] = { h, w, channels };
@@ -732,32 +805,38 @@ static void bad_end(bad *b, int64_t n1, int64_t n2, nt_status status, const char
     nt_tape_close(b->t), gd_free_all(&b->c);
 }
 
-#define BAD(net, rank, h, w, c, status, words, what)                       \
-    do {                                                                   \
-        bad_begin(&b, net, rank, h, w, c);                                 \
-        bad_end(&b, 2, -1, status, "nt_kernel|" words, what);              \
+#define BAD(net, rank, h, w, c, status, words, what)                                                                                       \
+    do {                                                                                                                                   \
+        bad_begin(&b, net, rank, h, w, c);                                                                                                 \
+        bad_end(&b, 2, -1, status, "nt_kernel|" words, what);                                                                              \
     } while (0)
 
 static void bad_layers(void) {
     static bad b;
     BAD("(serial (dense 8) (relu) (relu) (dense 8))", 1, 1, 1, 3, NT_ERROR_ARGUMENT, "Gaussian|dense", "an activation after an activation");
     BAD("(serial (relu) (dense 8))", 1, 1, 1, 3, NT_ERROR_ARGUMENT, "Gaussian|input|dense", "an activation of the input");
-    BAD("(serial (dense 8) (fan_out 2) (parallel (relu) (erf)) (fan_in_sum) (dense 8))", 1, 1, 1, 3, NT_ERROR_ARGUMENT, "independent|dense", "a sum of two activations");
+    BAD("(serial (dense 8) (fan_out 2) (parallel (relu) (erf)) (fan_in_sum) (dense 8))", 1, 1, 1, 3, NT_ERROR_ARGUMENT, "independent|dense",
+        "a sum of two activations");
     BAD("(serial (dense 8) (relu) (layer_norm))", 1, 1, 1, 3, NT_ERROR_ARGUMENT, "Gaussian", "layer norm of an activation");
-    BAD("(serial (fan_out 2) (parallel (dense 8) (dense 8)) (fan_in_prod) (relu) (dense 8))", 1, 1, 1, 3, NT_ERROR_ARGUMENT, "Gaussian|product", "an activation of a product");
+    BAD("(serial (fan_out 2) (parallel (dense 8) (dense 8)) (fan_in_prod) (relu) (dense 8))", 1, 1, 1, 3, NT_ERROR_ARGUMENT,
+        "Gaussian|product", "an activation of a product");
     BAD("(serial (conv 8 (3 3) (1 1) SAME))", 1, 1, 1, 3, NT_ERROR_SHAPE, "axes", "a convolution of vectors");
     BAD("(serial (conv 8 (3) (1) SAME))", 3, 4, 4, 3, NT_ERROR_SHAPE, "axes", "a convolution of another rank");
     BAD("(serial (conv 8 (5 5) (1 1) VALID))", 3, 4, 6, 3, NT_ERROR_SHAPE, "larger than the image", "a window larger than the image");
-    BAD("(serial (conv 8 (3 3) (1 1) SAME) (relu) (avg_pool (5 2) (1 1) VALID))", 3, 4, 4, 3, NT_ERROR_SHAPE, "larger than the image", "a pool larger than the image");
-    BAD("(serial (fan_out 2) (parallel (conv 8 (3 3) (2 2) SAME) (conv 8 (1 1) (1 1) SAME)) (fan_in_sum))", 3, 4, 4, 3, NT_ERROR_SHAPE, "differ in shape",
-        "a sum of branches of two shapes");
-    BAD("(serial (fan_out 2) (parallel (conv 8 (3 3) (2 2) SAME) (conv 8 (1 1) (1 1) SAME)) (fan_in_concat -1))", 3, 4, 4, 3, NT_ERROR_SHAPE, "differ in shape",
-        "channels of branches of two shapes");
-    BAD("(serial (fan_out 2) (parallel (dense 8) (dense 8)) (fan_in_concat 0))", 1, 1, 1, 3, NT_ERROR_ARGUMENT, "channels", "examples concatenated");
+    BAD("(serial (conv 8 (3 3) (1 1) SAME) (relu) (avg_pool (5 2) (1 1) VALID))", 3, 4, 4, 3, NT_ERROR_SHAPE, "larger than the image",
+        "a pool larger than the image");
+    BAD("(serial (fan_out 2) (parallel (conv 8 (3 3) (2 2) SAME) (conv 8 (1 1) (1 1) SAME)) (fan_in_sum))", 3, 4, 4, 3, NT_ERROR_SHAPE,
+        "differ in shape", "a sum of branches of two shapes");
+    BAD("(serial (fan_out 2) (parallel (conv 8 (3 3) (2 2) SAME) (conv 8 (1 1) (1 1) SAME)) (fan_in_concat -1))", 3, 4, 4, 3,
+        NT_ERROR_SHAPE, "differ in shape", "channels of branches of two shapes");
+    BAD("(serial (fan_out 2) (parallel (dense 8) (dense 8)) (fan_in_concat 0))", 1, 1, 1, 3, NT_ERROR_ARGUMENT, "channels",
+        "examples concatenated");
     BAD("(serial (conv 8 (3 3) (1 1) SAME) (index : 2:2 : :))", 3, 4, 4, 3, NT_ERROR_SHAPE, "no elements", "an index of nothing");
     BAD("(serial (conv 8 (3 3) (1 1) SAME) (image_resize (3)))", 3, 4, 4, 3, NT_ERROR_SHAPE, "axes", "another number of axes to resize");
-    BAD("(serial (conv 8 (3 3) (1 1) SAME) (layer_norm (0 -1)))", 3, 4, 4, 3, NT_ERROR_ARGUMENT, "examples", "layer norm over the examples");
-    BAD("(serial (dense 8) (attention 4 8 8 2 scaling=sqrt mechanism=softmax))", 2, 1, 4, 3, NT_ERROR_ARGUMENT, "identity", "square root attention with softmax");
+    BAD("(serial (conv 8 (3 3) (1 1) SAME) (layer_norm (0 -1)))", 3, 4, 4, 3, NT_ERROR_ARGUMENT, "examples",
+        "layer norm over the examples");
+    BAD("(serial (dense 8) (attention 4 8 8 2 scaling=sqrt mechanism=softmax))", 2, 1, 4, 3, NT_ERROR_ARGUMENT, "identity",
+        "square root attention with softmax");
     bad_begin(&b, NULL, 3, 4, 4, 3), b.net = nt_max_pool_layer(b.t, NT_WINDOW(2, 2));
     bad_end(&b, 2, -1, NT_ERROR_ARGUMENT, "nt_kernel|MaxPool|no infinite-width rule|nt_kernel_monte_carlo", "a layer without a rule");
     bad_begin(&b, NULL, 3, 4, 4, 3), b.net = nt_batch_norm_layer(b.t, NULL);
@@ -768,7 +847,9 @@ static void bad_descriptors(void) {
     static bad b;
     static const char *const net = "(serial (conv 8 (3 3) (1 1) SAME) (relu) (flatten) (dense 8))";
 #define BEGIN bad_begin(&b, net, 3, 4, 4, 3)
-    static const int64_t shapes[][3] = { { 0, 4, 3 }, { -1, 4, 3 }, { 4, 4, 0 }, { INT64_MAX, 2, 2 }, { 500000000, 500000000, 500000000 }, { 1000000000, 4, 3 } };
+    static const int64_t shapes[][3] = {
+        { 0, 4, 3 }, { -1, 4, 3 }, { 4, 4, 0 }, { INT64_MAX, 2, 2 }, { 500000000, 500000000, 500000000 }, { 1000000000, 4, 3 }
+    };
     for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++)
         bad_begin(&b, net, 3, shapes[k][0], shapes[k][1], shapes[k][2]), bad_end(&b, 2, -1, NT_ERROR_SHAPE, "nt_kernel", "a bad shape");
     BEGIN, b.d.shape.rank = 0, bad_end(&b, 2, -1, NT_ERROR_SHAPE, "nt_kernel|.shape", "no shape");
@@ -780,8 +861,10 @@ static void bad_descriptors(void) {
     BEGIN, b.d.spatial = (nt_kernel_spatial)2, bad_end(&b, 2, -1, NT_ERROR_ARGUMENT, "nt_kernel|.spatial|NT_DIAGONAL", "no such positions");
     BEGIN, bad_end(&b, -1, -1, NT_ERROR_SHAPE, "nt_kernel|images", "minus one image");
     BEGIN, bad_end(&b, INT64_MAX / 8, -1, NT_ERROR_SHAPE, "nt_kernel|images", "more images than there can be");
-    static const int64_t cuts[][4] = { { 2, 1, 0, 0 }, { 0, 3, 0, 0 }, { -1, 1, 0, 0 }, { 0, -1, 0, 0 }, { 0, 0, 2, 1 }, { 0, 0, 0, 3 }, { 0, 0, -1, 1 }, { 0, 0, 0, -1 },
-                                       { INT64_MAX, 1, 0, 0 }, { 1, INT64_MAX, 0, 0 }, { 0, 0, INT64_MIN, 1 }, { 3, 0, 0, 0 }, { 0, 0, 0, INT64_MIN } };
+    static const int64_t cuts[][4] = { { 2, 1, 0, 0 },         { 0, 3, 0, 0 },         { -1, 1, 0, 0 },        { 0, -1, 0, 0 },
+                                       { 0, 0, 2, 1 },         { 0, 0, 0, 3 },         { 0, 0, -1, 1 },        { 0, 0, 0, -1 },
+                                       { INT64_MAX, 1, 0, 0 }, { 1, INT64_MAX, 0, 0 }, { 0, 0, INT64_MIN, 1 }, { 3, 0, 0, 0 },
+                                       { 0, 0, 0, INT64_MIN } };
     for (size_t k = 0; k < sizeof cuts / sizeof cuts[0]; k++) {
         BEGIN, b.d.row = cuts[k][0], b.d.rows = cuts[k][1], b.d.column = cuts[k][2], b.d.columns = cuts[k][3];
         bad_end(&b, 2, -1, NT_ERROR_SHAPE, "nt_kernel|rows and columns", "a block that leaves the matrix");
@@ -789,13 +872,18 @@ static void bad_descriptors(void) {
     BEGIN, b.d.budget = 5, bad_end(&b, 2, -1, NT_ERROR_BUDGET, "nt_kernel|bytes|would do", "a small budget");
     // NULL
     BEGIN;
-    tap_ok(nt_kernel(NULL, b.x, 2, NULL, 0, &b.d) == NT_ERROR_ARGUMENT && nt_kernel_plan(NULL, 2, 0, &b.d, NULL) == NT_ERROR_ARGUMENT, "no net");
-    refused(b.t, nt_kernel(b.net, b.x, 2, NULL, 0, NULL) == NT_ERROR_ARGUMENT ? NULL : b.t, NT_ERROR_ARGUMENT, "nt_kernel|descriptor", "no descriptor");
-    refused(b.t, nt_kernel(b.net, NULL, 2, NULL, 0, &b.d) == NT_ERROR_ARGUMENT ? NULL : b.t, NT_ERROR_ARGUMENT, "nt_kernel|no images", "x1 NULL");
-    refused(b.t, nt_kernel(b.net, b.x, 2, NULL, 2, &b.d) == NT_ERROR_ARGUMENT ? NULL : b.t, NT_ERROR_ARGUMENT, "nt_kernel|no images", "x2 NULL, but of two images");
+    tap_ok(nt_kernel(NULL, b.x, 2, NULL, 0, &b.d) == NT_ERROR_ARGUMENT && nt_kernel_plan(NULL, 2, 0, &b.d, NULL) == NT_ERROR_ARGUMENT,
+           "no net");
+    refused(b.t, nt_kernel(b.net, b.x, 2, NULL, 0, NULL) == NT_ERROR_ARGUMENT ? NULL : b.t, NT_ERROR_ARGUMENT, "nt_kernel|descriptor",
+            "no descriptor");
+    refused(b.t, nt_kernel(b.net, NULL, 2, NULL, 0, &b.d) == NT_ERROR_ARGUMENT ? NULL : b.t, NT_ERROR_ARGUMENT, "nt_kernel|no images",
+            "x1 NULL");
+    refused(b.t, nt_kernel(b.net, b.x, 2, NULL, 2, &b.d) == NT_ERROR_ARGUMENT ? NULL : b.t, NT_ERROR_ARGUMENT, "nt_kernel|no images",
+            "x2 NULL, but of two images");
     refused(b.t, nt_kernel_plan(b.net, 2, 0, &b.d, NULL) == NT_ERROR_ARGUMENT ? NULL : b.t, NT_ERROR_ARGUMENT, "nt_kernel|room", "no info");
     b.out[0] = 3;
-    tap_ok(nt_kernel(b.net, NULL, 0, NULL, 0, &b.d) == NT_OK && nt_kernel(b.net, b.x, 2, b.x, 0, &b.d) == NT_OK && b.out[0] == 3, "no images: nothing is written");
+    tap_ok(nt_kernel(b.net, NULL, 0, NULL, 0, &b.d) == NT_OK && nt_kernel(b.net, b.x, 2, b.x, 0, &b.d) == NT_OK && b.out[0] == 3,
+           "no images: nothing is written");
     b.d.nngp = NULL;
     tap_ok(nt_kernel(b.net, b.x, 2, NULL, 0, &b.d) == NT_OK, "nothing asked for");
     nt_tape_close(b.t), gd_free_all(&b.c);
@@ -819,9 +907,11 @@ static void bad_graphs(void) {
 // Images so large that no machine has the memory: an error at once, or a plan of many bytes.
 static void huge_images(void) {
     static bad b;
-    static const char *const some[] = { "(serial (conv 8 (3 3) (1 1) SAME) (relu) (flatten) (dense 8))", "(serial (conv 8 (3 3) (1 1) SAME) (relu) (global_avg_pool))",
+    static const char *const some[] = { "(serial (conv 8 (3 3) (1 1) SAME) (relu) (flatten) (dense 8))",
+                                        "(serial (conv 8 (3 3) (1 1) SAME) (relu) (global_avg_pool))",
                                         "(serial (conv 8 (3 3) (1 1) SAME) (relu) (avg_pool (2 2) (2 2) VALID) (conv 8 (3 3) (1 1) SAME))",
-                                        "(serial (conv 8 (3 3) (1 1) SAME) (relu) (conv 8 (3 3) (1 1) SAME))", "(serial (dense 8) (attention 4 8 8 2))",
+                                        "(serial (conv 8 (3 3) (1 1) SAME) (relu) (conv 8 (3 3) (1 1) SAME))",
+                                        "(serial (dense 8) (attention 4 8 8 2))",
                                         "(serial (conv 8 (3 3) (1 1) CIRCULAR) (relu) (flatten))" };
     static const int64_t sizes[] = { 1000, 4097, 500000, 500000000 };
     int ok = 1;
@@ -830,13 +920,274 @@ static void huge_images(void) {
             nt_kernel_info info;
             bad_begin(&b, some[k], 3, sizes[j], sizes[j], 3), b.d.budget = 1000000;
             nt_status s = nt_kernel_plan(b.net, 2, 0, &b.d, &info);
-            if (s == NT_OK || s == NT_ERROR_MEMORY || !nt_error(b.t)) ok = 0, tap_note("%s at %lld: %s", some[k], (long long)sizes[j], nt_status_name(s));
+            if (s == NT_OK || s == NT_ERROR_MEMORY || !nt_error(b.t))
+                ok = 0, tap_note("%s at %lld: %s", some[k], (long long)sizes[j], nt_status_name(s));
             nt_tape_close(b.t), gd_free_all(&b.c);
         }
     tap_ok(ok, "images that are too large are refused");
 }
 
-int main(void) {
+// ---------------------------------------------------------------------------------------------------------------------
+// Where neural_tangents is known to be wrong: a plain recursion on dense matrices of positions, of one axis or of rows and columns
+// ---------------------------------------------------------------------------------------------------------------------
+enum { DENSE = 64 };
+typedef struct dense {
+    int n;
+    double k[3][DENSE][DENSE];
+} dense; // (x1, x1), (x1, x2), (x2, x2)
+
+static void dense_linear(dense *d, int out, double m[DENSE][DENSE], double scale, double shift) { // m k m'
+    static double half[DENSE][DENSE];
+    for (int c = 0; c < 3; c++) {
+        for (int p = 0; p < out; p++)
+            for (int q = 0; q < d->n; q++) {
+                half[p][q] = 0;
+                for (int r = 0; r < d->n; r++) half[p][q] += m[p][r] * d->k[c][r][q];
+            }
+        for (int p = 0; p < out; p++)
+            for (int q = 0; q < out; q++) {
+                double sum = 0;
+                for (int r = 0; r < d->n; r++) sum += half[p][r] * m[q][r];
+                d->k[c][p][q] = scale * sum + shift;
+            }
+    }
+    d->n = out;
+}
+
+// 3 by 3 (or 3) windows, zeros around: the sum over taps of shifts, each with weights of its own.
+static void dense_conv(dense *d, int height, int width, double W, double b) {
+    static double sum[DENSE][DENSE];
+    double taps = height > 1 ? 9 : 3;
+    for (int c = 0; c < 3; c++) {
+        memset(sum, 0, sizeof sum);
+        for (int p = 0; p < d->n; p++)
+            for (int q = 0; q < d->n; q++)
+                for (int u = height > 1 ? -1 : 0; u <= (height > 1); u++)
+                    for (int v = -1; v <= 1; v++) {
+                        int py = p / width + u, px = p % width + v, qy = q / width + u, qx = q % width + v;
+                        if (py < 0 || px < 0 || qy < 0 || qx < 0 || py >= height || qy >= height || px >= width || qx >= width) continue;
+                        sum[p][q] += d->k[c][py * width + px][qy * width + qx];
+                    }
+        for (int p = 0; p < d->n; p++)
+            for (int q = 0; q < d->n; q++) d->k[c][p][q] = W * W * sum[p][q] / taps + b * b;
+    }
+}
+
+static double of_relu(double q1, double q2, double k) {
+    double angle = acos(fmax(-1, fmin(1, k / sqrt(q1 * q2))));
+    return sqrt(q1 * q2) * (sin(angle) + (3.14159265358979323846 - angle) * cos(angle)) / 6.28318530717958647693;
+}
+static double of_sign(double q1, double q2, double k) { return 2 / 3.14159265358979323846 * asin(fmax(-1, fmin(1, k / sqrt(q1 * q2)))); }
+static void dense_map(dense *d, double (*f)(double, double, double)) {
+    static dense old;
+    old = *d;
+    for (int c = 0; c < 3; c++)
+        for (int p = 0; p < d->n; p++)
+            for (int q = 0; q < d->n; q++) d->k[c][p][q] = f(old.k[c == 2 ? 2 : 0][p][p], old.k[c == 0 ? 0 : 2][q][q], old.k[c][p][q]);
+}
+
+static void dense_images(dense *d, const double *x1, const double *x2, int positions, int channels) {
+    const double *x[2] = { x1, x2 };
+    CLEAR(*d), d->n = positions;
+    for (int c = 0; c < 3; c++)
+        for (int p = 0; p < positions; p++)
+            for (int q = 0; q < positions; q++)
+                for (int k = 0; k < channels; k++) d->k[c][p][q] += x[c == 2][p * channels + k] * x[c > 0][q * channels + k] / channels;
+}
+
+// The bilinear map of one axis (pixels at half-integers, none beyond the edge), or for fewer pixels the triangle that covers them.
+static double bilinear(int in, int out, int p, int q) {
+    double width = in > out ? (double)in / out : 1, at = (p + 0.5) * in / out - 0.5, all = 0, mine = 0;
+    for (int r = 0; r < in; r++) {
+        double w = 1 - fabs(at - r) / width;
+        if (w > 0) all += w, mine = r == q ? w : mine;
+    }
+    return mine / all;
+}
+
+static void against_dense(const char *name, const char *net, int height, int width, const dense *want, nt_kernel_spatial spatial,
+                          const double *x, int rank) {
+    static double got[DENSE * DENSE];
+    gd_case c;
+    nt_kernel_desc d;
+    int64_t size[3] = { height, width, 2 };
+    double worst = 0, big = 0;
+    CLEAR(c), CLEAR(d);
+    nt_tape *t = nt_tape_open(NULL);
+    nt_layer *l = net_of(&c, t, NT_F64, net);
+    d.dtype = NT_F64, d.shape = nt_shape_make(rank, size + 3 - rank), d.nngp = got, d.spatial = spatial;
+    int ok = l && nt_kernel(l, x, 1, x + height * width * 2, 1, &d) == NT_OK;
+    for (int p = 0; p < want->n; p++)
+        for (int q = 0; q < want->n; q++) {
+            worst = fmax(worst, fabs(got[p * want->n + q] - want->k[1][p][q])), big = fmax(big, fabs(want->k[1][p][q]));
+        }
+    tap_ok(ok && worst <= 1e-12 * big, "%s: off by %.1e of the largest %s", name, worst / big, ok ? "" : l ? nt_error(t) : c.error);
+    nt_tape_close(t), gd_free_all(&c);
+}
+
+static void known_mistakes(void) {
+    static dense d;
+    static double m[DENSE][DENSE], x[2 * DENSE];
+    random_state = 5;
+    for (int k = 0; k < 2 * DENSE; k++) x[k] = uniform();
+    dense_images(&d, x, x + 16, 8, 2), dense_conv(&d, 1, 8, 1.3, 0.1), dense_map(&d, of_sign); // signs, pooled, then another nonlinearity
+    memset(m, 0, sizeof m);
+    for (int p = 0; p < 4; p++) m[p][2 * p] = m[p][2 * p + 1] = 0.5;
+    dense_linear(&d, 4, m, 1, 0), dense_conv(&d, 1, 4, 1.2, 0), dense_map(&d, of_relu);
+    against_dense("sign, pooled, relu",
+                  "(serial (conv 8 (3) (1) SAME W=1.3 b=0.1) (sign) (avg_pool (2) (2) VALID) (conv 8 (3) (1) SAME W=1.2) (relu))", 1, 8, &d,
+                  NT_FULL, x, 2);
+    static const int sizes[2][2] = { { 5, 6 }, { 3, 2 } };
+    for (int k = 0; k < 2; k++) { // height and width differ after one convolution
+        int height = sizes[k][0], width = sizes[k][1];
+        char net[256];
+        dense_images(&d, x, x + 24, 12, 2), dense_conv(&d, 4, 3, 1.3, 0.1), dense_map(&d, of_relu), memset(m, 0, sizeof m);
+        for (int p = 0; p < height * width; p++)
+            for (int q = 0; q < 12; q++) m[p][q] = bilinear(4, height, p / width, q / 3) * bilinear(3, width, p % width, q % 3);
+        dense_linear(&d, height * width, m, 1.21, 0);
+        snprintf(net, sizeof net, "(serial (conv 8 (3 3) (1 1) SAME W=1.3 b=0.1) (relu) (image_resize (%d %d)) (dense 16 W=1.1))", height,
+                 width);
+        against_dense("resized after one convolution", net, 4, 3, &d, NT_FULL, x, 3);
+    }
+    // E (max(u, 0)^n)^2 = q^n (2n - 1)!! / 2, and of its derivative n^2 q^(n-1) (2n - 3)!! / 2
+    static const double odd[] = { 1, 1, 3, 15, 105, 945 }; // (2n - 1)!!
+    nt_tape *t = nt_tape_open(NULL);
+    double worst = 0;
+    for (int n = 1; n <= 5; n++)
+        for (int k = 0; k < 5; k++) {
+            double q = ldexp(0.7, 4 * k - 8), want = pow(q, n) * odd[n] / 2, slope = n * n * pow(q, n - 1) * (n > 1 ? odd[n - 1] : 1) / 2;
+            nt_dual got = nt_layer_dual(nt_rectified_monomial_layer(t, n), q, q, q);
+            worst = fmax(worst, fmax(fabs(got.k / want - 1), fabs(got.kdot / slope - 1)));
+        }
+    tap_ok(worst < 1e-13, "rectified monomials at correlation 1: off by %.1e", worst);
+    // At zero variance a polynomial is its constant, and its slope the linear coefficient.
+    static const double c[] = { 1.5, -0.75, 2, 0.5 };
+    nt_layer *l = nt_polynomial_layer(t, 4, c);
+    nt_dual none = nt_layer_dual(l, 0, 0, 0), one = nt_layer_dual(l, 0, 2, 0); // of v ~ N(0, 2): E f = c0 + 2 c2, E f' = c1 + 6 c3
+    tap_ok(fabs(none.k - 2.25) < 1e-14 && fabs(none.kdot - 0.5625) < 1e-14 && fabs(one.k - 1.5 * 5.5) < 1e-13 &&
+               fabs(one.kdot + 0.75 * 2.25) < 1e-13,
+           "polynomials at zero variance: %g %g, %g %g", none.k, none.kdot, one.k, one.kdot);
+    nt_tape_close(t);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Finite networks
+// ---------------------------------------------------------------------------------------------------------------------
+// Random networks of width n have the kernels of infinite ones but for c / n of their size: each hidden layer makes the next one's
+// variances random, with relative variance var(f^2) / n; through f, bent, the mean moves by a multiple of it, less than 5 for what is here
+// (relu: E f^4 / (E f^2)^2 = 6, so 5 / n a layer). And five standard errors of the mean.
+typedef struct family {
+    const char *name, *net;
+    int rank;
+    int64_t size[3];
+    int hidden, tangents, networks;
+} family;
+
+// clang-format off
+static const family families[] = {
+    { "dense", "(serial (dense N W=1.5 b=0.1) (relu) (dense N W=1.2 b=0.1) (erf) (dense N))", 1, { 4 }, 2, 2, 150 },
+    { "standard", "(serial (dense N W=1.5 b=0.1 par=standard) (relu) (dense N W=1.2 b=0.3 par=standard) (gelu) (dense N par=standard))", 1, { 4 }, 2, 2, 150 },
+    { "sin, exp, polynomial", "(serial (dense N W=0.8 b=0.1) (sin) (dense N b=0.1) (exp a=0.8 b=0.4) (dense N W=0.9) (polynomial 0.2 1 -0.4) (dense N))", 1, { 4 }, 3, 2, 150 },
+    { "layer norm, leaky relu", "(serial (dense N W=1.5 b=0.1) (layer_norm) (leaky_relu 0.2) (dense N))", 1, { 4 }, 2, 2, 150 },
+    { "products", "(serial (fan_out 2) (parallel (serial (dense N b=0.1) (relu) (dense N b=0.2)) (dense N b=0.3)) (fan_in_prod) (dense N))", 1, { 4 }, 2, 2, 600 },
+    { "conv, flatten", "(serial (conv N (3) (1) SAME W=1.3 b=0.1) (relu) (conv N (2) (2) VALID W=1.1) (relu) (flatten) (dense N))", 2, { 5, 2 }, 2, 2, 100 },
+    { "circular conv, pools", "(serial (conv N (3) (1) CIRCULAR W=1.3 b=0.1) (relu) (avg_pool (2) (2) SAME) (conv N (3) (1) SAME) (abs) (global_avg_pool) (dense "
+      "N))", 2, { 6, 2 }, 2, 2, 100 },
+    { "transposed, skips", "(serial (conv N (3) (1) SAME W=1.3 b=0.1) (relu) (fan_out 2) (parallel (identity) (serial (conv N (2) (2) SAME) (relu)"
+      " (conv_transpose N (2) (2) SAME b=0.1) (relu))) (fan_in_concat -1) (conv N (3) (1) SAME) (relu) (global_avg_pool) (dense N))", 2, { 4, 2 }, 4, 2, 60 },
+    { "local, residual, resized", "(serial (conv_local N (3) (1) SAME W=1.3) (fan_out 2) (parallel (identity) (serial (relu) (conv N (3) (1) SAME))) (fan_in_sum)"
+      " (relu) (image_resize (7)) (dense N) (relu) (global_avg_pool) (dense N))", 2, { 4, 2 }, 3, 2, 100 },
+    { "index, sign, sum", "(serial (dense N W=1.3 b=0.1) (relu) (index : 1:4 :) (dense N) (sign) (global_sum_pool) (dense N))", 2, { 5, 2 }, 2, 2, 100 },
+};
+// clang-format on
+
+static void with_width(char *out, size_t size, const char *net, int width) { // every N
+    size_t at = 0;
+    for (const char *s = net; *s && at + 12 < size; s++)
+        if (*s == 'N' && (s == net || s[-1] == ' ') && s[1] != 'o')
+            at += (size_t)snprintf(out + at, size - at, "%d", width);
+        else
+            out[at++] = *s;
+    out[at] = 0;
+}
+
+typedef struct estimate {
+    double mean[2][4], error[2][4], limit[2][4];
+    int ok;
+} estimate;
+static estimate finite(const family *f, int width, int networks) {
+    estimate e;
+    gd_case c;
+    nt_monte_carlo_desc m;
+    nt_kernel_desc d;
+    char net[1024];
+    int64_t count = 0;
+    float limit[2][4], *x = (float *)pool_new(512, sizeof *x);
+    CLEAR(e), CLEAR(c), CLEAR(m), CLEAR(d), CLEAR(limit);
+    with_width(net, sizeof net, f->net, width);
+    random_state = 17;
+    for (int k = 0; k < 512; k++) x[k] = (float)uniform();
+    nt_tape *t = nt_tape_open(NULL);
+    nt_layer *l = net_of(&c, t, NT_F32, net);
+    d.dtype = m.dtype = NT_F32, d.shape = m.shape = nt_shape_make(f->rank, f->size), d.nngp = limit[0], d.ntk = limit[1];
+    m.nngp = e.mean[0], m.ntk = e.mean[1], m.nngp_squares = e.error[0], m.ntk_squares = e.error[1], m.count = &count,
+    m.tangents = f->tangents;
+    e.ok = l && nt_kernel(l, x, 2, NULL, 0, &d) == NT_OK && nt_kernel_monte_carlo(l, nt_key(3), networks, x, 2, NULL, 0, &m) == NT_OK;
+    if (!e.ok) tap_note("%s: %s", net, l ? nt_error(t) : c.error);
+    for (int k = 0; k < 2; k++) {
+        nt_standard_errors(e.error[k], count, 4, e.error[k]);
+        for (int j = 0; j < 4; j++) e.limit[k][j] = (double)limit[k][j];
+    }
+    nt_tape_close(t), gd_free_all(&c), pool_free(x);
+    return e;
+}
+
+// How far from the limit, in units of what is allowed; error: the largest share of five standard errors in the size.
+static double distance(const estimate *e, int which, double bias, double *error) {
+    double worst = 0;
+    for (int j = 0; j < 4; j++) {
+        double size = sqrt(fabs(e->limit[which][0] * e->limit[which][3])), allowed = 5 * e->error[which][j] + bias * size;
+        double far = fabs(e->mean[which][j] - e->limit[which][j]);
+        worst = far > worst * allowed ? far / allowed : worst, *error = fmax(*error, 5 * e->error[which][j] / size);
+    }
+    return worst;
+}
+
+static void finite_networks(int width, int share) {
+    for (size_t k = 0; k < sizeof families / sizeof families[0]; k++) {
+        const family *f = &families[k];
+        estimate e = finite(f, width, f->networks / share);
+        double error[2] = { 0, 0 }, bias = 5.0 * f->hidden / width, one = distance(&e, 0, bias, &error[0]),
+               two = distance(&e, 1, bias, &error[1]);
+        tap_ok(e.ok && one <= 1 && two <= 1,
+               "%s of width %d: %.2f and %.2f of what %d networks allow (5 errors: %.3f, %.3f; %.3f for the width)", f->name, width, one,
+               two, f->networks / share, error[0], error[1], bias);
+    }
+}
+
+// The weights of attention are products of random keys and queries: they come to their limit as 1 / sqrt(key), in the mean as 1 / key.
+static void finite_attention(void) {
+    static const family f = {
+        "attention",
+        "(serial (dense N b=0.2) (attention N N N 1 W_key=1.5 W_query=1.2 mechanism=relu) (global_avg_pool) (dense N))",
+        2,
+        { 4, 2 },
+        1,
+        2,
+        0
+    };
+    estimate narrow = finite(&f, 8, 2000), wide = finite(&f, 128, 400);
+    double none = 0, far[2] = { 0, 0 };
+    for (int j = 0; j < 4; j++) {
+        far[0] = fmax(far[0], fabs(narrow.mean[0][j] / narrow.limit[0][j] - 1)),
+        far[1] = fmax(far[1], fabs(wide.mean[0][j] / wide.limit[0][j] - 1));
+        none = fmax(none, 5 * wide.error[0][j] / wide.limit[0][j]);
+    }
+    tap_ok(narrow.ok && wide.ok && far[1] < far[0] / 2 && far[1] < none + 30.0 / 128,
+           "attention: %.3f from the limit at width 8, %.3f at 128 (5 errors: %.3f)", far[0], far[1], none);
+}
+
+int main(int argc, char **argv) {
     for (int k = 0; k < NETS; k++)
         for (int v = 0; v < 4; v++) same_bits(&nets[k], v % 2 ? NT_F64 : NT_F32, v / 2);
     instruction_sets();
@@ -847,6 +1198,8 @@ int main(void) {
     memory();
     numbers();
     bad_layers(), bad_descriptors(), bad_graphs(), huge_images();
+    known_mistakes(), finite_networks(256, 1), finite_attention();
+    if (argc > 1 && !strcmp(argv[1], "all")) finite_networks(1024, 5);
     pool_end();
     return tap_end();
 }
