@@ -41,6 +41,7 @@ with_flags() { # folder, flags, program...
 mkdir -p build
 step "check" make --no-print-directory check
 step "all compilers and standards" all_compilers
+step "kernels against wide networks" build/test_kernels all
 if have gcc; then
     ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
     export ASAN_OPTIONS UBSAN_OPTIONS
