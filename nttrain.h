@@ -3227,16 +3227,18 @@ typedef struct nti_plane {
 } nti_plane;
 
 // Where the indices of one axis of a plane come from: the positions item[first[p]] .. item[first[p + 1] - 1] of the operand.
-typedef struct nti_taps { const int32_t *first, *item; } nti_taps;
+typedef struct nti_taps {
+    const int32_t *first, *item;
+} nti_taps;
 
 typedef struct nti_plane_tail { // what happens to a row as soon as it is there
     int kind;
     double scale, mix, shift, shift_t; // AFFINE: t = scale t + mix k + shift_t, then k = scale k + shift. RELU, in f32: (a - b)^2 / (2 pi)
                                        // and, in shift, (a^2 + b^2) / 2; sides: the standard deviation and its inverse
     const nti_dual *dual;
-    const void *side1, *side2;         // of the first and the second image, side s at s * pitch
+    const void *side1, *side2; // of the first and the second image, side s at s * pitch
     int64_t pitch;
-    int64_t size[NTI_SPACE];           // of the image that the sides belong to
+    int64_t size[NTI_SPACE]; // of the image that the sides belong to
 } nti_plane_tail;
 enum { NTI_TAIL_AFFINE, NTI_TAIL_RELU, NTI_TAIL_DUAL, NTI_TAIL_SIDES, NTI_TAIL_SAME, NTI_TAIL_ZERO };
 
@@ -3245,46 +3247,49 @@ typedef struct nti_plane_head { // how a plane is made
     int kind;
     int64_t lanes;
     nti_plane out;
-    int sources;                                    // TAPS: as many planes
+    int sources; // TAPS: as many planes
     const nti_plane *source[NTI_SOURCES];
     nti_taps taps[NTI_SOURCES][NTI_SPACE];
-    int window3;                                    // TAPS: of one source, and along the last axis p - low, p - low + 1, p - low + 2
+    int window3; // TAPS: of one source, and along the last axis p - low, p - low + 1, p - low + 2
     int64_t low;
-    int inputs;                                     // SUM (weighted), PRODUCT, STACK
-    const nti_plane *const *input;                  // STACK: NULL: that branch has no such offset
+    int inputs;                    // SUM (weighted), PRODUCT, STACK
+    const nti_plane *const *input; // STACK: NULL: that branch has no such offset
     const double *weight;
-    int axis;                                       // STACK: branch b stands at begin[b] of it
+    int axis; // STACK: branch b stands at begin[b] of it
     const int64_t *begin;
-    const void *x1, *x2;                            // INPUT: interleaved: channel, position, lane
-    const void *const *image1, *const *image2;      // DOTS: the images themselves, by lane
+    const void *x1, *x2;                       // INPUT: interleaved: channel, position, lane
+    const void *const *image1, *const *image2; // DOTS: the images themselves, by lane
     int64_t channels, size[NTI_SPACE];
     int tails;
     const nti_plane_tail *tail;
-    const void *same;                               // lanes that pair an image with itself: all ones in each; NULL: none, or another offset
+    const void *same; // lanes that pair an image with itself: all ones in each; NULL: none, or another offset
     const nti_dual_table *dual;
-    void *row;                                      // room for two rows of the widest operand
-    void *copy;                                     // and two of this plane
+    void *row;  // room for two rows of the widest operand
+    void *copy; // and two of this plane
 } nti_plane_head;
 
 // A linear map along the axes (pooling, resizing, a constant matrix): what the elements of one plane add to. An entry for each axis:
 // index `from` of the plane goes, times the weight, to index `to` of a plane of offset `offset`; sorted by that offset.
-typedef struct nti_contribution { int32_t from, to, offset; double weight; } nti_contribution;
+typedef struct nti_contribution {
+    int32_t from, to, offset;
+    double weight;
+} nti_contribution;
 
 // Planes that are kept: all combinations of some offsets of each axis.
 typedef struct nti_plane_set {
-    int64_t size[NTI_SPACE];        // of the image
-    int count[NTI_SPACE];           // offsets kept
-    int32_t *slot[NTI_SPACE];       // by offset + size - 1; -1: not kept
-    int64_t *offset[NTI_SPACE];     // ascending
-    int64_t *at;                    // of each plane: positions before it
+    int64_t size[NTI_SPACE];    // of the image
+    int count[NTI_SPACE];       // offsets kept
+    int32_t *slot[NTI_SPACE];   // by offset + size - 1; -1: not kept
+    int64_t *offset[NTI_SPACE]; // ascending
+    int64_t *at;                // of each plane: positions before it
     int64_t positions;
 } nti_plane_set;
 
 typedef struct nti_plane_table { // one for each pass and dtype
     void (*plane)(const nti_plane_head *h);
     void (*finish)(const nti_plane_head *h, const nti_plane_tail *a);
-    void (*spread)(const nti_plane *fine, int64_t lanes, int of_t, const nti_plane_set *set, void *coarse, const nti_contribution *const *entry,
-                   const int *count);
+    void (*spread)(const nti_plane *fine, int64_t lanes, int of_t, const nti_plane_set *set, void *coarse,
+                   const nti_contribution *const *entry, const int *count);
     void (*total)(const nti_plane *p, int64_t lanes, int of_t, double *sum); // adds the sums of all positions
     void (*store)(const double *sum, double scale, int64_t lanes, void *out);
     void (*interleave)(const void *const *image, int64_t lanes, int64_t positions, int64_t channels, void *out);
@@ -6822,7 +6827,9 @@ static NTI_INLINE int64_t NTI_K(nti_plane_row)(const nti_plane *p, int64_t lanes
     return ((p0 - p->start[0]) * p->length[1] + p1 - p->start[1]) * p->length[2] * lanes;
 }
 
-static NTI_INLINE int64_t NTI_K(nti_place)(const int64_t *size, int64_t p0, int64_t p1, int64_t p2) { return (p0 * size[1] + p1) * size[2] + p2; }
+static NTI_INLINE int64_t NTI_K(nti_place)(const int64_t *size, int64_t p0, int64_t p1, int64_t p2) {
+    return (p0 * size[1] + p1) * size[2] + p2;
+}
 
 // sum (or sum +=) of n elements of several rows
 static void NTI_K(nti_sum_rows)(NTI_T *sum, const NTI_T *const *row, int rows, int add, int64_t n) {
@@ -6884,8 +6891,8 @@ static void NTI_K(nti_input_row)(const nti_plane_head *h, int64_t p0, int64_t p1
     const nti_plane *p = &h->out;
     int64_t positions = h->size[0] * h->size[1] * h->size[2], n = p->length[2] * h->lanes;
     const NTI_T *a = (const NTI_T *)h->x1 + NTI_K(nti_place)(h->size, p0, p1, p->start[2]) * h->lanes;
-    const NTI_T *b = (const NTI_T *)h->x2 +
-                     NTI_K(nti_place)(h->size, p0 + p->offset[0], p1 + p->offset[1], p->start[2] + p->offset[2]) * h->lanes;
+    const NTI_T *b =
+        (const NTI_T *)h->x2 + NTI_K(nti_place)(h->size, p0 + p->offset[0], p1 + p->offset[1], p->start[2] + p->offset[2]) * h->lanes;
     NTI_V scale = NTI_SPLAT(1 / (double)h->channels);
     for (int64_t x = 0; x < n; x += NTI_W) {
         NTI_V s = NTI_SPLAT(0);
@@ -6902,8 +6909,7 @@ static void NTI_K(nti_input_dots)(const nti_plane_head *h, int64_t p0, int64_t p
     int64_t to = NTI_K(nti_place)(h->size, p0 + p->offset[0], p1 + p->offset[1], p->start[2] + p->offset[2]) * h->channels;
     for (int64_t j = 0; j < p->length[2]; j++)
         for (int64_t l = 0; l < h->lanes; l++)
-            out[j * h->lanes + l] = NTI_K(nti_dot)((const NTI_T *)h->image1[l] + at + j * n,
-                                                   (const NTI_T *)h->image2[l] + to + j * n, n) *
+            out[j * h->lanes + l] = NTI_K(nti_dot)((const NTI_T *)h->image1[l] + at + j * n, (const NTI_T *)h->image2[l] + to + j * n, n) *
                                     (NTI_T)(1 / (double)n);
 }
 
@@ -6912,7 +6918,8 @@ static void NTI_K(nti_sum_row)(const nti_plane_head *h, int of_t, int64_t p0, in
     for (int b = 0; b < h->inputs; b++) {
         const NTI_T *in = (const NTI_T *)(of_t ? h->input[b]->t : h->input[b]->k) + at;
         NTI_V w = NTI_SPLAT(h->weight[b]);
-        for (int64_t x = 0; x < n; x += NTI_W) NTI_STORE(out + x, b ? NTI_FMA(w, NTI_LOAD(in + x), NTI_LOAD(out + x)) : w * NTI_LOAD(in + x));
+        for (int64_t x = 0; x < n; x += NTI_W)
+            NTI_STORE(out + x, b ? NTI_FMA(w, NTI_LOAD(in + x), NTI_LOAD(out + x)) : w * NTI_LOAD(in + x));
     }
 }
 
@@ -6959,10 +6966,10 @@ static void NTI_K(nti_affine_row)(const nti_plane_tail *a, NTI_T *k, NTI_T *t, i
 
 #if !NTI_F64
 // acos(x) / sqrt(1 - x) and sqrt(1 + x) for x from 0 to 1, to 8e-8
-static const NTI_T NTI_K(nti_relu_angle)[] = { 1.57079625f, -0.214598492f, 0.0889740959f, -0.0501450263f, 0.0308082532f,
-                                               -0.0169654712f, 0.00658088503f, -0.00123700488f };
-static const NTI_T NTI_K(nti_relu_sine)[] = { 1.0f, 0.499996334f, -0.124918401f, 0.0617914237f, -0.0359244980f,
-                                              0.0192699917f, -0.00737924548f, 0.00137794658f };
+static const NTI_T NTI_K(nti_relu_angle)[] = { 1.57079625f,   -0.214598492f,  0.0889740959f,  -0.0501450263f,
+                                               0.0308082532f, -0.0169654712f, 0.00658088503f, -0.00123700488f };
+static const NTI_T NTI_K(nti_relu_sine)[] = { 1.0f,           0.499996334f,  -0.124918401f,   0.0617914237f,
+                                              -0.0359244980f, 0.0192699917f, -0.00737924548f, 0.00137794658f };
 
 // The rectifier's rule in about thirty instructions: images have millions of pairs of positions. Angles below 5e-4 drown in the rounding
 // of k; a pair of an image with itself does not come here.
@@ -6994,14 +7001,18 @@ static void NTI_K(nti_relu_sides)(const void *q, void *side, int64_t n) {
 
 // A convolution of three by three (or of up to 16 rows by three, without gaps), its weights and biases, and a rectifier, in one pass with
 // the sums of three columns in registers. Columns outside of the row are zero.
-typedef struct NTI_K(nti_window) { const NTI_T *k[16], *t[16]; int rows; int64_t first, length; } NTI_K(nti_window);
+typedef struct NTI_K(nti_window) {
+    const NTI_T *k[16], *t[16];
+    int rows;
+    int64_t first, length;
+} NTI_K(nti_window);
 static NTI_INLINE NTI_V NTI_K(nti_window_column)(const NTI_T *const *row, int rows, int64_t at) {
     NTI_V s = NTI_LOAD(row[0] + at);
     for (int r = 1; r < rows; r++) s += NTI_LOAD(row[r] + at);
     return s;
 }
-#define NTI_COLUMN(row, x) ((x) < 0 || (x) >= w->length ? NTI_SPLAT(0) : NTI_K(nti_window_column)(row, rows, (x) * lanes + l))
-static NTI_INLINE void NTI_K(nti_window_row)(const NTI_K(nti_window) *w, int rows, const nti_plane_tail *a, const nti_plane_tail *r,
+#define NTI_COLUMN(row, x) ((x) < 0 || (x) >= w->length ? NTI_SPLAT(0) : NTI_K(nti_window_column)(row, rows, (x)*lanes + l))
+static NTI_INLINE void NTI_K(nti_window_row)(const NTI_K(nti_window) * w, int rows, const nti_plane_tail *a, const nti_plane_tail *r,
                                              const NTI_T *s1, const NTI_T *s2, int64_t length, int64_t lanes, NTI_T *k, NTI_T *t) {
     NTI_V scale = NTI_SPLAT(a->scale), mix = NTI_SPLAT(a->mix), shift = NTI_SPLAT(a->shift), shift_t = NTI_SPLAT(a->shift_t);
     NTI_V relu = NTI_SPLAT(r ? r->scale : 0), half = NTI_SPLAT(r ? r->shift : 0), dot;
@@ -7012,8 +7023,10 @@ static NTI_INLINE void NTI_K(nti_window_row)(const NTI_K(nti_window) *w, int row
             int64_t at = p * lanes + l;
             NTI_V k2 = NTI_COLUMN(w->k, w->first + p + 2), sum = k0 + k1 + k2, value = NTI_FMA(scale, sum, shift);
             k0 = k1, k1 = k2;
-            if (r) NTI_STORE(k + at, NTI_K(nti_relu_rule)(value, s1 + at, s2 + at, r->pitch, relu, half, &dot));
-            else NTI_STORE(k + at, value);
+            if (r)
+                NTI_STORE(k + at, NTI_K(nti_relu_rule)(value, s1 + at, s2 + at, r->pitch, relu, half, &dot));
+            else
+                NTI_STORE(k + at, value);
             if (!t) continue;
             NTI_V t2 = NTI_COLUMN(w->t, w->first + p + 2), tangent = NTI_FMA(scale, t0 + t1 + t2, NTI_FMA(mix, sum, shift_t));
             t0 = t1, t1 = t2;
@@ -7024,7 +7037,7 @@ static NTI_INLINE void NTI_K(nti_window_row)(const NTI_K(nti_window) *w, int row
 #undef NTI_COLUMN
 
 // The rows that position (p0, p1) takes; 0: more than fit, or none.
-static int NTI_K(nti_window_rows)(const nti_plane_head *h, int64_t k0, int64_t k1, NTI_K(nti_window) *w) {
+static int NTI_K(nti_window_rows)(const nti_plane_head *h, int64_t k0, int64_t k1, NTI_K(nti_window) * w) {
     const nti_plane *in = h->source[0];
     const nti_taps *a = &h->taps[0][0], *b = &h->taps[0][1];
     w->rows = 0, w->length = in->length[2], w->first = h->out.start[2] - h->low - in->start[2];
@@ -7047,10 +7060,13 @@ static int NTI_K(nti_window_make)(const nti_plane_head *h, int64_t p0, int64_t p
     const NTI_T *s1 = NULL, *s2 = NULL;
     if (r) {
         s1 = (const NTI_T *)r->side1 + NTI_K(nti_place)(r->size, p0, p1, p->start[2]) * h->lanes;
-        s2 = (const NTI_T *)r->side2 + NTI_K(nti_place)(r->size, p0 + p->offset[0], p1 + p->offset[1], p->start[2] + p->offset[2]) * h->lanes;
+        s2 = (const NTI_T *)r->side2 +
+             NTI_K(nti_place)(r->size, p0 + p->offset[0], p1 + p->offset[1], p->start[2] + p->offset[2]) * h->lanes;
     }
-    if (w.rows == 3 && r && t) NTI_K(nti_window_row)(&w, 3, &h->tail[0], r, s1, s2, p->length[2], h->lanes, k, t);
-    else NTI_K(nti_window_row)(&w, w.rows, &h->tail[0], r, s1, s2, p->length[2], h->lanes, k, t);
+    if (w.rows == 3 && r && t)
+        NTI_K(nti_window_row)(&w, 3, &h->tail[0], r, s1, s2, p->length[2], h->lanes, k, t);
+    else
+        NTI_K(nti_window_row)(&w, w.rows, &h->tail[0], r, s1, s2, p->length[2], h->lanes, k, t);
     return r ? 2 : 1;
 }
 #endif
@@ -7072,9 +7088,13 @@ static void NTI_K(nti_same_row)(const nti_plane_head *h, double scale, NTI_T *k,
     }
 }
 
-static void NTI_K(nti_dual_row)(const nti_plane_head *h, const nti_plane_tail *a, const NTI_T *s1, const NTI_T *s2, NTI_T *k, NTI_T *t, int64_t n) {
+static void NTI_K(nti_dual_row)(const nti_plane_head *h, const nti_plane_tail *a, const NTI_T *s1, const NTI_T *s2, NTI_T *k, NTI_T *t,
+                                int64_t n) {
 #if !NTI_F64
-    if (a->kind == NTI_TAIL_RELU) { NTI_K(nti_relu_row)(a, s1, s2, k, t, n); return; }
+    if (a->kind == NTI_TAIL_RELU) {
+        NTI_K(nti_relu_row)(a, s1, s2, k, t, n);
+        return;
+    }
 #endif
     h->dual->pair(a->dual, k, t, s1, s2, a->pitch, n);
 }
@@ -7103,8 +7123,12 @@ static void NTI_K(nti_tail_row)(const nti_plane_head *h, const nti_plane_tail *a
         s2 += NTI_K(nti_place)(a->size, p0 + p->offset[0], p1 + p->offset[1], p->start[2] + p->offset[2]) * h->lanes;
     }
     switch (a->kind) {
-    case NTI_TAIL_AFFINE: NTI_K(nti_affine_row)(a, k, t, n); break;
-    case NTI_TAIL_SIDES: NTI_K(nti_sides_row)(s1, s2, k, t, n); break;
+    case NTI_TAIL_AFFINE:
+        NTI_K(nti_affine_row)(a, k, t, n);
+        break;
+    case NTI_TAIL_SIDES:
+        NTI_K(nti_sides_row)(s1, s2, k, t, n);
+        break;
     case NTI_TAIL_SAME:
         for (int64_t x = 0; x < n; x += h->lanes) NTI_K(nti_same_row)(h, a->scale, k + x, t ? t + x : t);
         break;
@@ -7113,8 +7137,10 @@ static void NTI_K(nti_tail_row)(const nti_plane_head *h, const nti_plane_tail *a
         if (t) memset(t, 0, (size_t)n * sizeof *t);
         break;
     default:
-        if (h->same) NTI_K(nti_dual_same)(h, a, s1, s2, k, t, n);
-        else NTI_K(nti_dual_row)(h, a, s1, s2, k, t, n);
+        if (h->same)
+            NTI_K(nti_dual_same)(h, a, s1, s2, k, t, n);
+        else
+            NTI_K(nti_dual_row)(h, a, s1, s2, k, t, n);
     }
 }
 
@@ -7129,15 +7155,20 @@ static void NTI_K(nti_head_row)(const nti_plane_head *h, int64_t p0, int64_t p1,
         NTI_K(nti_sum_row)(h, 0, p0, p1, k);
         if (t) NTI_K(nti_sum_row)(h, 1, p0, p1, t);
         break;
-    case NTI_HEAD_PRODUCT: NTI_K(nti_product_row)(h, p0, p1, k, t); break;
+    case NTI_HEAD_PRODUCT:
+        NTI_K(nti_product_row)(h, p0, p1, k, t);
+        break;
     case NTI_HEAD_STACK:
         NTI_K(nti_stack_row)(h, 0, p0, p1, k);
         if (t) NTI_K(nti_stack_row)(h, 1, p0, p1, t);
         break;
-    case NTI_HEAD_READY: break;
+    case NTI_HEAD_READY:
+        break;
     default:
-        if (h->kind == NTI_HEAD_INPUT) NTI_K(nti_input_row)(h, p0, p1, k);
-        else NTI_K(nti_input_dots)(h, p0, p1, k);
+        if (h->kind == NTI_HEAD_INPUT)
+            NTI_K(nti_input_row)(h, p0, p1, k);
+        else
+            NTI_K(nti_input_dots)(h, p0, p1, k);
     }
     if (t && (h->kind == NTI_HEAD_INPUT || h->kind == NTI_HEAD_DOTS)) memset(t, 0, (size_t)n * sizeof *t);
 }
@@ -7221,10 +7252,12 @@ static void NTI_K(nti_interleave)(const void *const *image, int64_t lanes, int64
 }
 
 // k (rows, columns) = x1 x2' / channels, for images without positions.
-static void NTI_K(nti_gram)(const void *x1, int64_t rows, const void *x2, int64_t columns, int64_t channels, int64_t pitch, void *k, void *room) {
+static void NTI_K(nti_gram)(const void *x1, int64_t rows, const void *x2, int64_t columns, int64_t channels, int64_t pitch, void *k,
+                            void *room) {
     NTI_T *out = (NTI_T *)k;
-    NTI_K(nti_multiply)(NTI_K(nti_mat)(out, pitch, 1), NTI_K(nti_mat)((const NTI_T *)x1, channels, 1), NTI_K(nti_mat)((const NTI_T *)x2, 1, channels), rows,
-                 columns, channels, 0, (NTI_T *)room);
+    NTI_K(nti_multiply)
+    (NTI_K(nti_mat)(out, pitch, 1), NTI_K(nti_mat)((const NTI_T *)x1, channels, 1), NTI_K(nti_mat)((const NTI_T *)x2, 1, channels), rows,
+     columns, channels, 0, (NTI_T *)room);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) out[i * pitch + j] *= (NTI_T)(1 / (double)channels);
 }
@@ -7246,10 +7279,14 @@ static NTI_INLINE void NTI_K(nti_tile_lanes)(const NTI_T *from, NTI_T *to, int64
 static void NTI_K(nti_gather_tile)(const void *sides, int64_t rows, int64_t lanes_in, int64_t tile, int second, void *out) {
     const NTI_T *from = (const NTI_T *)sides;
     NTI_T *to = (NTI_T *)out;
-    if (tile == 4 && second) NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, 4, 1); // of sizes that the compiler knows
-    else if (tile == 4) NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, 4, 0);
-    else if (second) NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, 32, 1);
-    else NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, 32, 0);
+    if (tile == 4 && second)
+        NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, 4, 1); // of sizes that the compiler knows
+    else if (tile == 4)
+        NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, 4, 0);
+    else if (second)
+        NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, 32, 1);
+    else
+        NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, 32, 0);
 }
 
 // A tile (rows, columns) of this pitch into a matrix whose elements have these strides.
@@ -7262,7 +7299,8 @@ static void NTI_K(nti_tile_put)(const void *tile, int64_t pitch, int64_t rows, i
 }
 
 // side = 1 / sqrt of the mean of q + eps over the axes that are marked
-static void NTI_K(nti_norm_sides)(const void *q, const int64_t *size, int64_t lanes, const int *over, double eps, const uint8_t *hidden, void *side) {
+static void NTI_K(nti_norm_sides)(const void *q, const int64_t *size, int64_t lanes, const int *over, double eps, const uint8_t *hidden,
+                                  void *side) {
     int64_t window[NTI_SPACE], outer[NTI_SPACE];
     for (int k = 0; k < NTI_SPACE; k++) window[k] = over[k] ? size[k] : 1, outer[k] = over[k] ? 1 : size[k];
     for (int64_t x = 0; x < outer[0] * outer[1] * outer[2]; x++)
@@ -7271,14 +7309,19 @@ static void NTI_K(nti_norm_sides)(const void *q, const int64_t *size, int64_t la
             double sum = 0, shown = 0;
             p[0] = x / (outer[1] * outer[2]), p[1] = x / outer[2] % outer[1], p[2] = x % outer[2];
             for (int64_t w = 0, n = window[0] * window[1] * window[2]; w < n; w++) {
-                int64_t at = NTI_K(nti_place)(size, p[0] + w / (window[1] * window[2]), p[1] + w / window[2] % window[1], p[2] + w % window[2]) * lanes + l;
+                int64_t at =
+                    NTI_K(nti_place)(size, p[0] + w / (window[1] * window[2]), p[1] + w / window[2] % window[1], p[2] + w % window[2]) *
+                        lanes +
+                    l;
                 if (hidden && n > 1 && hidden[at]) continue;
                 sum += (double)((const NTI_T *)q)[at], shown += 1;
             }
             NTI_T v = (NTI_T)(1 / sqrt(shown > 0 ? sum / shown + eps : 1));
             for (int64_t w = 0, n = window[0] * window[1] * window[2]; w < n; w++)
                 ((NTI_T *)side)[NTI_K(nti_place)(size, p[0] + w / (window[1] * window[2]), p[1] + w / window[2] % window[1],
-                                                 p[2] + w % window[2]) * lanes + l] = v;
+                                                 p[2] + w % window[2]) *
+                                    lanes +
+                                l] = v;
         }
 }
 
@@ -7295,9 +7338,10 @@ static void NTI_K(nti_plane_put)(const nti_plane *p, int64_t lanes, int64_t lane
         }
 }
 
-static const nti_plane_table NTI_K(nti_plane_table) = { NTI_K(nti_plane_make), NTI_K(nti_plane_finish), NTI_K(nti_plane_spread),
-                                                        NTI_K(nti_plane_total), NTI_K(nti_plane_store), NTI_K(nti_interleave), NTI_K(nti_gram),
-                                                        NTI_K(nti_gather_lanes), NTI_K(nti_gather_tile), NTI_K(nti_tile_put), NTI_K(nti_norm_sides), NTI_K(nti_plane_put),
+static const nti_plane_table NTI_K(nti_plane_table) = { NTI_K(nti_plane_make),  NTI_K(nti_plane_finish), NTI_K(nti_plane_spread),
+                                                        NTI_K(nti_plane_total), NTI_K(nti_plane_store),  NTI_K(nti_interleave),
+                                                        NTI_K(nti_gram),        NTI_K(nti_gather_lanes), NTI_K(nti_gather_tile),
+                                                        NTI_K(nti_tile_put),    NTI_K(nti_norm_sides),   NTI_K(nti_plane_put),
 #if !NTI_F64
                                                         NTI_K(nti_relu_sides) };
 #else
@@ -24238,69 +24282,83 @@ static void nti_layer_rewound(void *layer, uint64_t serial) { // parameters newe
 // the activations need ("own"), then the pairs ("pairs").
 // ---------------------------------------------------------------------------------------------------------------------
 enum {
-    NTI_COV_INPUT, NTI_COV_TAPS, NTI_COV_SUM, NTI_COV_PRODUCT, NTI_COV_STACK,     // heads
-    NTI_COV_AFFINE, NTI_COV_DUAL, NTI_COV_NORM, NTI_COV_DROPOUT, NTI_COV_LOCAL, NTI_COV_MASK, // elementwise
-    NTI_COV_MAP, NTI_COV_TOTAL, NTI_COV_MIX, NTI_COV_OUT                                         // ends
+    NTI_COV_INPUT,
+    NTI_COV_TAPS,
+    NTI_COV_SUM,
+    NTI_COV_PRODUCT,
+    NTI_COV_STACK, // heads
+    NTI_COV_AFFINE,
+    NTI_COV_DUAL,
+    NTI_COV_NORM,
+    NTI_COV_DROPOUT,
+    NTI_COV_LOCAL,
+    NTI_COV_MASK, // elementwise
+    NTI_COV_MAP,
+    NTI_COV_TOTAL,
+    NTI_COV_MIX,
+    NTI_COV_OUT // ends
 };
 enum { NTI_OWN, NTI_BETWEEN, NTI_COV_RUNS };
 #define NTI_COV_PARTS 16 // of the groups of a stage that ends in totals
-#define NTI_COV_BATCH 3  // the largest planes, or NTI_COV_SLOTS smaller ones, that each worker of a team makes before the calling thread takes them
+#define NTI_COV_BATCH                                                                                                                      \
+    3 // the largest planes, or NTI_COV_SLOTS smaller ones, that each worker of a team makes before the calling thread takes them
 #define NTI_COV_SLOTS 32
 #define NTI_COV_MOST 16777216 // positions of an image: bytes of a plan do not overflow
-#define NTI_COV_FACTORS 4 // different offsets of one value in a stage
+#define NTI_COV_FACTORS 4     // different offsets of one value in a stage
 
 typedef struct nti_cov_axis { // how an axis of a step comes from that of its operand
     int64_t in, out;
-    int64_t window, stride, dilation, low; // p takes stride p + tap dilation - low; transposed: all q with stride q = p + tap dilation - low
+    int64_t window, stride, dilation,
+        low; // p takes stride p + tap dilation - low; transposed: all q with stride q = p + tap dilation - low
     int transposed, circular;
-    const int32_t *first, *to;             // MAP: index q of the operand adds to to[first[q]] .. with these weights; NULL: to itself
+    const int32_t *first, *to; // MAP: index q of the operand adds to to[first[q]] .. with these weights; NULL: to itself
     const double *weight;
 } nti_cov_axis;
 
 typedef struct nti_cov_step {
     int op, inputs;
     int *input;
-    double *weight;             // SUM
-    int64_t *begin;             // STACK: where each branch begins,
-    int stack;                  // on this axis
+    double *weight; // SUM
+    int64_t *begin; // STACK: where each branch begins,
+    int stack;      // on this axis
     int64_t size[NTI_SPACE], channels;
-    int axes, place[NTI_SPACE]; // the axes that the result has, and where they are
-    int gaussian, centred;      // channels are Gaussian; have mean zero and fresh weights
+    int axes, place[NTI_SPACE];        // the axes that the result has, and where they are
+    int gaussian, centred;             // channels are Gaussian; have mean zero and fresh weights
     double scale, mix, shift, shift_t; // AFFINE; TOTAL: scale
-    int diagonal;               // TOTAL: of offset 0 alone (flatten)
-    int over[NTI_SPACE];        // NORM: the mean over these axes
+    int diagonal;                      // TOTAL: of offset 0 alone (flatten)
+    int over[NTI_SPACE];               // NORM: the mean over these axes
     double eps;
     const nt_layer *layer;
     nti_cov_axis axis[NTI_SPACE];
-    int sides;                  // numbers for each position that the variance gives,
-    int64_t side_at;            // behind those of the steps before, in positions
-    int64_t own_at;             // the same of the own run; -1: they are made, given to the pairs and forgotten
+    int sides;                              // numbers for each position that the variance gives,
+    int64_t side_at;                        // behind those of the steps before, in positions
+    int64_t own_at;                         // the same of the own run; -1: they are made, given to the pairs and forgotten
     uint8_t *need[NTI_COV_RUNS][NTI_SPACE]; // which offsets are wanted, by offset + size - 1
     nti_plane_set set[NTI_COV_RUNS];        // ends: the planes that are kept
     int64_t set_at[NTI_COV_RUNS];           // in positions
-    int node;                   // in the stage that is looked at
-    int pooled;                 // MAP: of windows
-    int64_t mixed_channels;     // MIX: of the operand
-    int64_t weights_at;         // MIX: matrices of positions before those of its attention
-    int64_t mask_at;            // positions of the steps before
-    int live;                   // takes variances of its operand; an end: its stage does
+    int node;                               // in the stage that is looked at
+    int pooled;                             // MAP: of windows
+    int64_t mixed_channels;                 // MIX: of the operand
+    int64_t weights_at;                     // MIX: matrices of positions before those of its attention
+    int64_t mask_at;                        // positions of the steps before
+    int live;                               // takes variances of its operand; an end: its stage does
 } nti_cov_step;
 
 typedef struct nti_cov_node { // a value that a stage has as a plane: a head and the elementwise steps behind it
-    int head, tails, *tail;    // head -1: the value of another node, copied
-    int inputs, *input;        // values: node numbers, or -1 - step for the result of an end
-    int value;                 // the step whose value it is
+    int head, tails, *tail;   // head -1: the value of another node, copied
+    int inputs, *input;       // values: node numbers, or -1 - step for the result of an end
+    int value;                // the step whose value it is
     int factors;
     int64_t factor[NTI_COV_FACTORS][NTI_SPACE][2]; // its offset is that of the stage's value times this fraction
-    int planes;                // at most, of one group
-    int64_t positions, at;     // of one plane; where they are
-    int last;                  // node that reads it last
+    int planes;                                    // at most, of one group
+    int64_t positions, at;                         // of one plane; where they are
+    int last;                                      // node that reads it last
 } nti_cov_node;
 
 typedef struct nti_cov_stage {
-    int end, target, nodes;    // target: the value that is streamed
+    int end, target, nodes; // target: the value that is streamed
     nti_cov_node *node;
-    int64_t positions;         // of all planes
+    int64_t positions;                       // of all planes
     int64_t groups[NTI_COV_RUNS][NTI_SPACE]; // offsets that begin a group
     int64_t *group[NTI_COV_RUNS][NTI_SPACE];
 } nti_cov_stage;
@@ -24312,15 +24370,15 @@ typedef struct nti_cov {
     int steps, capacity, stages, ends;
     nti_cov_stage *stage;
     int cyclic[NTI_SPACE];
-    int64_t lanes, own_lanes;   // pairs of a block; room for the different images in it
-    int64_t tile;               // pairs go in tiles of this many rows and columns, where nothing but offset 0 is needed; 0: one after the other
-    int gram;                   // images without positions: a product of matrices gives the input's covariances
-    int dots;                   // many channels: the input's covariances from the images themselves
+    int64_t lanes, own_lanes; // pairs of a block; room for the different images in it
+    int64_t tile; // pairs go in tiles of this many rows and columns, where nothing but offset 0 is needed; 0: one after the other
+    int gram;     // images without positions: a product of matrices gives the input's covariances
+    int dots;     // many channels: the input's covariances from the images themselves
     int ntk, failed;
-    int64_t own_sides, own_passing; // positions of: sides that the own run keeps; the largest that it forgets
+    int64_t own_sides, own_passing;                        // positions of: sides that the own run keeps; the largest that it forgets
     int64_t sides, sets[NTI_COV_RUNS], planes, row, items; // positions of: all sides, kept planes, planes of a stage; longest row; taps
-    int64_t mixed, weights;     // positions of the largest image that is mixed; elements of attention weights
-    int64_t masks;              // positions of all steps
+    int64_t mixed, weights;                                // positions of the largest image that is mixed; elements of attention weights
+    int64_t masks;                                         // positions of all steps
     int symmetric;
     int64_t row0, rows, column0, columns;
     int64_t picked[2], pick_start[2], pick_step[2]; // images of x1 and x2 that index layers leave: number k is the image start + k step
@@ -24332,8 +24390,10 @@ typedef struct nti_cov {
 
 static void *nti_cov_room(nti_cov *w, int64_t count, size_t size) { // zeroed, until the call ends
     void *p = count < 0 ? NULL : nti_temporary(w->tape, (size_t)count, size);
-    if (p) memset(p, 0, (size_t)count * size);
-    else w->failed = 1;
+    if (p)
+        memset(p, 0, (size_t)count * size);
+    else
+        w->failed = 1;
     return p;
 }
 
@@ -24350,8 +24410,8 @@ static int nti_cov_shape_wrong(nti_cov *w, const nt_layer *l, int x, const char 
     memset(&shape, 0, sizeof shape);
     for (int k = 0; k < s->axes; k++) shape.size[shape.rank++] = s->size[s->place[k]];
     shape.size[shape.rank++] = s->channels;
-    nti_fail(w->tape, NT_ERROR_SHAPE, "%s: %s of %S (spatial axes, channels): %s", nti_call_name(w->tape, "nt_kernel"), l ? l->label : "an image", &shape,
-             message);
+    nti_fail(w->tape, NT_ERROR_SHAPE, "%s: %s of %S (spatial axes, channels): %s", nti_call_name(w->tape, "nt_kernel"),
+             l ? l->label : "an image", &shape, message);
     return -1;
 }
 
@@ -24393,8 +24453,10 @@ static int nti_cov_affine(nti_cov *w, const nt_layer *l, int x, double window) {
     if (y < 0) return y;
     nti_cov_step *s = &w->step[y];
     s->scale = W * W / window, s->shift = b * b;
-    if (l->parameterization == NT_PARAM_NTK) s->mix = s->scale, s->shift_t = s->shift;
-    else s->mix = channels / l->s[0], s->shift_t = l->use[1] ? 1 : 0;
+    if (l->parameterization == NT_PARAM_NTK)
+        s->mix = s->scale, s->shift_t = s->shift;
+    else
+        s->mix = channels / l->s[0], s->shift_t = l->use[1] ? 1 : 0;
     s->channels = l->features;
     s->gaussian = s->centred = 1;
     return nti_cov_masked(w, l, y);
@@ -24412,9 +24474,12 @@ static int nti_cov_is_circular(nt_padding padding) { return padding == NT_CIRCUL
 static void nti_cov_padding(nti_cov_axis *a, nt_padding padding, const int *pad, int pooling) {
     int64_t low = 0, high = 0, reach = (a->window - 1) * a->dilation;
     a->circular = nti_cov_is_circular(padding);
-    if (padding == NT_EXPLICIT) low = pad[0], high = pad[1];
-    else if (padding == NT_CIRCULAR && !pooling) low = reach / 2, high = reach - reach / 2;
-    else if (padding != NT_VALID) nti_same_padding(a->in, a->window, a->stride, a->dilation, &low, &high);
+    if (padding == NT_EXPLICIT)
+        low = pad[0], high = pad[1];
+    else if (padding == NT_CIRCULAR && !pooling)
+        low = reach / 2, high = reach - reach / 2;
+    else if (padding != NT_VALID)
+        nti_same_padding(a->in, a->window, a->stride, a->dilation, &low, &high);
     a->low = low;
     a->out = a->in + low + high < reach + 1 ? 0 : (a->in + low + high - reach - 1) / a->stride + 1;
 }
@@ -24422,10 +24487,14 @@ static void nti_cov_padding(nti_cov_axis *a, nt_padding padding, const int *pad,
 static void nti_cov_padding_transposed(nti_cov_axis *a, nt_padding padding, const int *pad) { // as jax.lax.conv_transpose
     int64_t f = (a->window - 1) * a->dilation + 1, s = a->stride, total = f + s - 2, low = f - 1, more = nti_max(f - s, 0);
     a->transposed = 1, a->circular = nti_cov_is_circular(padding);
-    if (padding == NT_EXPLICIT) low = pad[0], total = pad[0] + (int64_t)pad[1];
-    else if (padding == NT_VALID) total += more;
-    else if (a->circular) low = f - 1 - more / 2;
-    else low = s > f - 1 ? f - 1 : total - total / 2;
+    if (padding == NT_EXPLICIT)
+        low = pad[0], total = pad[0] + (int64_t)pad[1];
+    else if (padding == NT_VALID)
+        total += more;
+    else if (a->circular)
+        low = f - 1 - more / 2;
+    else
+        low = s > f - 1 ? f - 1 : total - total / 2;
     a->low = low;
     a->out = a->circular ? a->in * s : (a->in - 1) * s + 1 + total - (f - 1);
 }
@@ -24442,8 +24511,10 @@ static int nti_cov_conv(nti_cov *w, const nt_layer *l, int x, int transposed) {
         a->window = l->window.size[k], a->stride = l->conv.stride[k] ? l->conv.stride[k] : 1;
         a->dilation = l->conv.dilation[k] ? l->conv.dilation[k] : 1;
         nt_padding padding = l->conv.padding == NT_PADDING_DEFAULT ? NT_SAME : l->conv.padding;
-        if (transposed) nti_cov_padding_transposed(a, padding, l->conv.pad[k]);
-        else nti_cov_padding(a, padding, l->conv.pad[k], 0);
+        if (transposed)
+            nti_cov_padding_transposed(a, padding, l->conv.pad[k]);
+        else
+            nti_cov_padding(a, padding, l->conv.pad[k], 0);
         s->size[s->place[k]] = a->out, window *= (double)a->window;
         w->cyclic[s->place[k]] |= a->circular;
         if (a->out < 1) return nti_cov_shape_wrong(w, l, x, "the window is larger than the image");
@@ -24453,7 +24524,11 @@ static int nti_cov_conv(nti_cov *w, const nt_layer *l, int x, int transposed) {
 }
 
 // The matrix of one axis of a linear map, (out, in) by weight(data, out, in), as lists by columns.
-typedef struct nti_cov_matrix { nti_cov_axis a; int average, exclude, method, antialias; const double *data; } nti_cov_matrix;
+typedef struct nti_cov_matrix {
+    nti_cov_axis a;
+    int average, exclude, method, antialias;
+    const double *data;
+} nti_cov_matrix;
 static double nti_cov_pool_weight(const nti_cov_matrix *m, int64_t p, int64_t q) {
     const nti_cov_axis *a = &m->a;
     int64_t begin = p * a->stride - a->low, real = 0, hits = 0;
@@ -24541,8 +24616,9 @@ static int nti_cov_rectified(const nti_cov *w, const nti_cov_step *s) {
 
 static int nti_cov_dual(nti_cov *w, const nt_layer *l, int x) {
     if (!w->step[x].gaussian)
-        return nti_cov_wrong(w, l, "follows something that is not Gaussian (the input, an activation, a product): put a dense layer or a "
-                                    "convolution between");
+        return nti_cov_wrong(w, l,
+                             "follows something that is not Gaussian (the input, an activation, a product): put a dense layer or a "
+                             "convolution between");
     int y = nti_cov_one(w, NTI_COV_DUAL, l, x);
     if (y < 0) return y;
     w->step[y].sides = nti_cov_rectified(w, &w->step[y]) ? 2 : nti_dual_sides(&l->dual), w->step[y].gaussian = w->step[y].centred = 0;
@@ -24550,7 +24626,8 @@ static int nti_cov_dual(nti_cov *w, const nt_layer *l, int x) {
 }
 
 static int nti_cov_norm(nti_cov *w, const nt_layer *l, int x) {
-    if (l->use[0] || (l->slots > 1 && l->use[1])) return nti_cov_wrong(w, l, "with a trained scale or bias has no infinite-width rule: .no_scale, .no_bias");
+    if (l->use[0] || (l->slots > 1 && l->use[1]))
+        return nti_cov_wrong(w, l, "with a trained scale or bias has no infinite-width rule: .no_scale, .no_bias");
     if (!w->step[x].gaussian) return nti_cov_wrong(w, l, "follows something that is not Gaussian");
     int y = nti_cov_one(w, NTI_COV_NORM, l, x);
     if (y < 0) return y;
@@ -24559,9 +24636,12 @@ static int nti_cov_norm(nti_cov *w, const nt_layer *l, int x) {
     int channels = !l->axes.count;
     for (int k = 0; k < l->axes.count; k++) {
         int axis = l->axes.axis[k] < 0 ? l->axes.axis[k] + s->axes + 2 : l->axes.axis[k];
-        if (axis < 1 || axis > s->axes + 1) return nti_cov_wrong(w, l, "over the examples, or an axis that is not there, has no infinite-width rule");
-        if (axis == s->axes + 1) channels = 1;
-        else s->over[s->place[axis - 1]] = 1;
+        if (axis < 1 || axis > s->axes + 1)
+            return nti_cov_wrong(w, l, "over the examples, or an axis that is not there, has no infinite-width rule");
+        if (axis == s->axes + 1)
+            channels = 1;
+        else
+            s->over[s->place[axis - 1]] = 1;
     }
     return channels ? y : nti_cov_wrong(w, l, "has an infinite-width rule where the channels are among its axes");
 }
@@ -24588,7 +24668,8 @@ static double nti_cov_nearest_weight(const nti_cov_matrix *m, int64_t p, int64_t
 }
 
 static double nti_cov_bilinear_weight(const nti_cov_matrix *m, int64_t p, int64_t q) {
-    double step = (double)m->a.in / (double)m->a.out, at = ((double)p + 0.5) * step - 0.5, reach = step > 1 && m->antialias ? step : 1, sum = 0;
+    double step = (double)m->a.in / (double)m->a.out, at = ((double)p + 0.5) * step - 0.5, reach = step > 1 && m->antialias ? step : 1,
+           sum = 0;
     for (int64_t k = 0; k < m->a.in; k++) sum += fmax(0, 1 - fabs(at - (double)k) / reach);
     return fmax(0, 1 - fabs(at - (double)q) / reach) / sum;
 }
@@ -24618,7 +24699,8 @@ static int nti_cov_index(nti_cov *w, const nt_layer *l, int x, int level) {
     int place[NTI_SPACE], axes = s->axes;
     for (int k = 0; k < axes; k++) place[k] = s->place[k];
     if (l->count && l->ranges[0].kind != NT_RANGE_ALL) {
-        if (level || l->ranges[0].kind == NT_RANGE_AT) return nti_cov_wrong(w, l, "takes ranges of examples outside of branches, and no single one");
+        if (level || l->ranges[0].kind == NT_RANGE_AT)
+            return nti_cov_wrong(w, l, "takes ranges of examples outside of branches, and no single one");
         for (int k = 0; k < 2; k++) {
             int64_t start, step;
             w->picked[k] = nti_range_of(&l->ranges[0], w->picked[k], &start, &step);
@@ -24695,12 +24777,16 @@ static int nti_cov_leaf(nti_cov *w, const nt_layer *l, int x, int level) {
 
 // Branches come together.
 static int nti_cov_join(nti_cov *w, const nt_layer *l, int count, const int *x) {
-    int op = l->join == NTI_JOIN_SUM ? NTI_COV_SUM : l->join == NTI_JOIN_PRODUCT ? NTI_COV_PRODUCT : NTI_COV_SUM, gaussian = 1, centred = 1, loose = 0;
+    int op = l->join == NTI_JOIN_SUM       ? NTI_COV_SUM
+             : l->join == NTI_JOIN_PRODUCT ? NTI_COV_PRODUCT
+                                           : NTI_COV_SUM,
+        gaussian = 1, centred = 1, loose = 0;
     const nti_cov_step *a = &w->step[x[0]];
     int axis = l->join != NTI_JOIN_CONCAT ? -1 : l->axis < 0 ? l->axis + a->axes + 2 : l->axis, stacked = axis > 0 && axis < a->axes + 1;
     double channels = 0;
     if (count == 1) return x[0];
-    if (l->join == NTI_JOIN_CONCAT && (axis < 1 || axis > a->axes + 1)) return nti_cov_wrong(w, l, "nt_concat_layer joins channels or a spatial axis");
+    if (l->join == NTI_JOIN_CONCAT && (axis < 1 || axis > a->axes + 1))
+        return nti_cov_wrong(w, l, "nt_concat_layer joins channels or a spatial axis");
     for (int k = 0; k < count; k++) {
         const nti_cov_step *b = &w->step[x[k]];
         int wrong = b->axes != a->axes;
@@ -24709,7 +24795,8 @@ static int nti_cov_join(nti_cov *w, const nt_layer *l, int count, const int *x) 
         gaussian &= b->gaussian, centred &= b->centred, loose += !b->centred, channels += (double)b->channels;
     }
     if (l->join == NTI_JOIN_SUM && loose > 1)
-        return nti_cov_wrong(w, l, "adds two branches that are not independent with mean zero: end all but one with a dense layer or a convolution");
+        return nti_cov_wrong(
+            w, l, "adds two branches that are not independent with mean zero: end all but one with a dense layer or a convolution");
     if (stacked) op = NTI_COV_STACK;
     int y = nti_cov_add(w, op, l, count, x);
     if (y < 0) return y;
@@ -24743,12 +24830,16 @@ static int nti_cov_build(nti_cov *w, const nt_layer *net) { // 0 after an error
     int level = 0, *kept = (int *)nti_cov_room(w, net->depth + 1, sizeof *kept), x = kept ? nti_cov_input(w) : -1;
     for (int k = 0; k < net->steps && x >= 0; k++) {
         const nt_layer *l = net->step[k];
-        if (nti_is_layer(l, NTI_FORK)) kept[level++] = x;
-        else if (nti_is_layer(l, NTI_NEXT)) { int input = kept[level - 1]; kept[level - 1] = x, kept[level++] = input, x = input; }
-        else if (nti_is_layer(l, NTI_JOIN)) {
+        if (nti_is_layer(l, NTI_FORK))
+            kept[level++] = x;
+        else if (nti_is_layer(l, NTI_NEXT)) {
+            int input = kept[level - 1];
+            kept[level - 1] = x, kept[level++] = input, x = input;
+        } else if (nti_is_layer(l, NTI_JOIN)) {
             kept[level - 1] = x, level -= (int)l->count;
             x = nti_cov_join(w, l, (int)l->count, kept + level);
-        } else if (l->row->apply) x = nti_cov_leaf(w, l, x, level);
+        } else if (l->row->apply)
+            x = nti_cov_leaf(w, l, x, level);
     }
     return x >= 0 && nti_cov_one(w, NTI_COV_OUT, NULL, x) >= 0;
 }
@@ -24801,9 +24892,11 @@ static void nti_cov_need_axis(const nti_cov_step *s, nti_cov_step *x, int run, i
         if (s->op == NTI_COV_TAPS) {
             int n = nti_cov_sources(&s->axis[k], d, source);
             for (int j = 0; j < n; j++) nti_cov_need(x, run, k, source[j]);
-        } else if (!nti_cov_is_end(s->op)) nti_cov_need(x, run, k, d);
+        } else if (!nti_cov_is_end(s->op))
+            nti_cov_need(x, run, k, d);
     }
-    if (s->op == NTI_COV_MAP && s->axis[k].first) nti_cov_need_map(s, x, run, k);
+    if (s->op == NTI_COV_MAP && s->axis[k].first)
+        nti_cov_need_map(s, x, run, k);
     else if (s->op == NTI_COV_MAP)
         for (int64_t d = 1 - s->size[k]; d < s->size[k]; d++)
             if (s->need[run][k][d + s->size[k] - 1]) nti_cov_need(x, run, k, d);
@@ -24871,8 +24964,10 @@ static int nti_cov_keep(nti_cov *w, nti_cov_step *s, int run) {
         set->offset[k] = (int64_t *)nti_cov_room(w, n, sizeof(int64_t));
         if (!set->slot[k] || !set->offset[k]) return 0;
         for (int64_t j = 0; j < n; j++)
-            if (s->need[run][k][j]) set->slot[k][j] = (int32_t)set->count[k], set->offset[k][set->count[k]++] = j - s->size[k] + 1;
-            else set->slot[k][j] = -1;
+            if (s->need[run][k][j])
+                set->slot[k][j] = (int32_t)set->count[k], set->offset[k][set->count[k]++] = j - s->size[k] + 1;
+            else
+                set->slot[k][j] = -1;
         planes *= set->count[k];
     }
     set->at = (int64_t *)nti_cov_room(w, planes, sizeof(int64_t));
@@ -24914,7 +25009,8 @@ static void nti_cov_assign(nti_cov *w, nti_cov_stage *g, const int *uses, int fi
         nti_cov_step *s = &w->step[v];
         if (!uses[v] || nti_cov_is_end(s->op)) continue;
         int tail = nti_cov_is_tail(s->op), x = s->inputs ? s->input[0] : -1;
-        if (tail && !nti_cov_is_end(w->step[x].op) && uses[x] == 1) s->node = w->step[x].node;
+        if (tail && !nti_cov_is_end(w->step[x].op) && uses[x] == 1)
+            s->node = w->step[x].node;
         else {
             s->node = g->nodes++;
             nti_cov_node *n = &g->node[s->node];
@@ -24962,7 +25058,10 @@ static int nti_cov_factor(nti_cov *w, nti_cov_node *n, int64_t f[NTI_SPACE][2]) 
 
 static int64_t nti_cov_common(int64_t a, int64_t b) { // greatest common divisor
     a = a < 0 ? -a : a, b = b < 0 ? -b : b;
-    while (b) { int64_t c = a % b; a = b, b = c; }
+    while (b) {
+        int64_t c = a % b;
+        a = b, b = c;
+    }
     return a ? a : 1;
 }
 
@@ -25018,7 +25117,8 @@ static int nti_cov_groups(nti_cov *w, nti_cov_stage *g) {
             g->group[run][k] = (int64_t *)nti_cov_room(w, 2 * s->size[k] - 1, sizeof(int64_t));
             if (!g->group[run][k]) return 0;
             for (int64_t d = 1 - s->size[k], j = 0; d < s->size[k]; d++, j++)
-                if (s->need[run][k][j] && !(w->cyclic[k] && d < 0 && s->need[run][k][j + s->size[k]])) g->group[run][k][g->groups[run][k]++] = d;
+                if (s->need[run][k][j] && !(w->cyclic[k] && d < 0 && s->need[run][k][j + s->size[k]]))
+                    g->group[run][k][g->groups[run][k]++] = d;
         }
     return 1;
 }
@@ -25067,8 +25167,10 @@ static void nti_cov_sizes(nti_cov *w) { // room for sides, rows and taps
         int64_t taps = 0;
         int64_t sides = s->sides * nti_cov_positions(s->size);
         s->side_at = w->sides, w->sides += sides, s->own_at = -1;
-        if (nti_cov_needs_more(s)) s->own_at = w->own_sides, w->own_sides += sides;
-        else w->own_passing = nti_max(w->own_passing, sides);
+        if (nti_cov_needs_more(s))
+            s->own_at = w->own_sides, w->own_sides += sides;
+        else
+            w->own_passing = nti_max(w->own_passing, sides);
         s->mask_at = w->masks, w->masks += nti_cov_positions(s->size);
         w->row = nti_max(w->row, s->size[2]);
         for (int k = 0; k < NTI_SPACE; k++) taps += 2 * (s->axis[k].out + 1 + s->axis[k].out * s->axis[k].window);
@@ -25083,37 +25185,40 @@ typedef struct nti_cov_wanted { // the planes of a node that the group in hand n
     nti_plane *plane;
 } nti_cov_wanted;
 
-typedef struct nti_cov_pair { int64_t i, j; int swapped; } nti_cov_pair; // row and column; swapped: computed as (j, i)
+typedef struct nti_cov_pair {
+    int64_t i, j;
+    int swapped;
+} nti_cov_pair; // row and column; swapped: computed as (j, i)
 
 typedef struct nti_cov_work { // what a worker has
     const nti_cov *w;
-    int run, arrays;               // 1: covariances alone; 2: and tangents
+    int run, arrays; // 1: covariances alone; 2: and tangents
     int64_t lanes;
     char *planes, *sets, *own_sides, *sides[2], *own_input, *input[2], *row, *copy, *same;
-    void *room;                    // of products
-    double *sum;                   // of each part of a stage that ends in totals
-    char *out;                     // where the planes of the stage's value go; NULL: with the others
+    void *room;  // of products
+    double *sum; // of each part of a stage that ends in totals
+    char *out;   // where the planes of the stage's value go; NULL: with the others
     int32_t *item;
-    nti_cov_wanted *wanted;       // by node
-    nti_plane *plane, *source;     // all of them; kept planes that are read
+    nti_cov_wanted *wanted;    // by node
+    nti_plane *plane, *source; // all of them; kept planes that are read
     nti_plane_tail *tail;
     const nti_plane **input_plane;
     nti_contribution *spread[NTI_SPACE];
     const void **image, **first, **second; // by lane: of the own run; of the pairs
-    int32_t *lane[2];              // of the own run, by lane of a pair
+    int32_t *lane[2];                      // of the own run, by lane of a pair
     nti_cov_pair *pair;
-    int64_t pairs, rows, columns;  // tiles: rows by columns
-    int64_t images;                // different ones
-    uint8_t *mask;                 // hidden positions of every step: position, own lane
-    double *weights, *mixing;      // attention of own lanes; six matrices of positions
-    void *matrix;                  // one of the dtype
-    int64_t *number;               // of own lanes: which image,
-    uint8_t *second_array;         // of x1 or x2
+    int64_t pairs, rows, columns; // tiles: rows by columns
+    int64_t images;               // different ones
+    uint8_t *mask;                // hidden positions of every step: position, own lane
+    double *weights, *mixing;     // attention of own lanes; six matrices of positions
+    void *matrix;                 // one of the dtype
+    int64_t *number;              // of own lanes: which image,
+    uint8_t *second_array;        // of x1 or x2
     int any_same, stopped;
-    int regular;                   // a tile without pairs of an image with itself or the wrong way round
-    int64_t i0, j0;                // tiles: the first row and column
-    int lacking;                   // planes are only counted, and there were more than room for them
-    int64_t *unit[2];              // images of the pairs, for a sink
+    int regular;      // a tile without pairs of an image with itself or the wrong way round
+    int64_t i0, j0;   // tiles: the first row and column
+    int lacking;      // planes are only counted, and there were more than room for them
+    int64_t *unit[2]; // images of the pairs, for a sink
 } nti_cov_work;
 
 static const nti_plane_table *nti_cov_table(const nti_cov *w) { return w->tape->isa->plane[w->d.dtype == NT_F64]; }
@@ -25152,11 +25257,17 @@ static void nti_cov_want(nti_cov_work *c, const nti_cov_stage *g, int node, cons
     for (int k = 0; k < NTI_SPACE; k++)
         if (offset[k] <= -s->size[k] || offset[k] >= s->size[k]) return;
     if (nti_cov_find(q, offset)) return;
-    if (q->count == n->planes) { c->lacking = 1; return; }
+    if (q->count == n->planes) {
+        c->lacking = 1;
+        return;
+    }
     nti_plane *p = &q->plane[q->count];
     size_t bytes = (size_t)(n->positions * c->lanes) * c->w->element;
     nti_cov_plane_at(p, s->size, offset);
-    if (!c->planes) { q->count++; return; } // they are only counted
+    if (!c->planes) {
+        q->count++;
+        return;
+    } // they are only counted
     int slot = c->out && node == g->nodes - 1;
     char *base = slot ? c->out : c->planes + (size_t)(n->at * c->lanes * c->arrays) * c->w->element;
     if (slot && n->planes == 1) bytes = (size_t)(p->length[0] * p->length[1] * p->length[2] * c->lanes) * c->w->element;
@@ -25233,8 +25344,10 @@ static void nti_cov_head_taps(nti_cov_work *c, const nti_cov_node *n, const nti_
     do {
         for (int k = 0; k < NTI_SPACE; k++) to[k] = source[k][at[k]], h->taps[h->sources][k] = taps[k][at[k]];
         nti_plane *p = &c->source[h->sources];
-        if (n->input[0] >= 0) h->source[h->sources] = nti_cov_find(&c->wanted[n->input[0]], to);
-        else h->source[h->sources] = nti_cov_kept(c, -1 - n->input[0], to, p) ? p : NULL;
+        if (n->input[0] >= 0)
+            h->source[h->sources] = nti_cov_find(&c->wanted[n->input[0]], to);
+        else
+            h->source[h->sources] = nti_cov_kept(c, -1 - n->input[0], to, p) ? p : NULL;
         if (h->source[h->sources]) h->sources++;
     } while (nti_cov_next(count, at));
     h->window3 &= h->sources == 1;
@@ -25246,16 +25359,20 @@ static void nti_cov_head_join(nti_cov_work *c, const nti_cov_node *n, const nti_
     h->inputs = n->inputs, h->input = c->input_plane, h->weight = s ? s->weight : &one;
     if (s) h->axis = s->stack, h->begin = s->begin;
     for (int b = 0; b < n->inputs; b++) {
-        if (n->input[b] >= 0) c->input_plane[b] = nti_cov_find(&c->wanted[n->input[b]], h->out.offset);
-        else c->input_plane[b] = nti_cov_kept(c, -1 - n->input[b], h->out.offset, &c->source[b]) ? &c->source[b] : NULL;
+        if (n->input[b] >= 0)
+            c->input_plane[b] = nti_cov_find(&c->wanted[n->input[b]], h->out.offset);
+        else
+            c->input_plane[b] = nti_cov_kept(c, -1 - n->input[b], h->out.offset, &c->source[b]) ? &c->source[b] : NULL;
     }
 }
 
 static void nti_cov_head_input(nti_cov_work *c, const nti_cov_step *s, nti_plane_head *h) {
     const nti_cov *w = c->w;
     h->channels = s->channels, h->kind = w->dots ? NTI_HEAD_DOTS : NTI_HEAD_INPUT;
-    if (c->run == NTI_OWN) h->x1 = h->x2 = c->own_input, h->image1 = h->image2 = c->image;
-    else h->x1 = c->input[0], h->x2 = c->input[1], h->image1 = c->first, h->image2 = c->second;
+    if (c->run == NTI_OWN)
+        h->x1 = h->x2 = c->own_input, h->image1 = h->image2 = c->image;
+    else
+        h->x1 = c->input[0], h->x2 = c->input[1], h->image1 = c->first, h->image2 = c->second;
     for (int k = 0; k < NTI_SPACE; k++) h->size[k] = s->size[k];
     if (!w->gram || c->run == NTI_OWN) return;
     h->kind = NTI_HEAD_READY; // a product of matrices
@@ -25301,11 +25418,15 @@ static void nti_cov_distribute(const nti_cov_work *c, int v, int64_t lane, int o
                 char *to = (char *)(of_t ? p.t : p.k);
                 int64_t away = (offset[0] * s->size[1] + offset[1]) * s->size[2] + offset[2];
                 for (int64_t k = 0, n = p.length[0] * p.length[1] * p.length[2]; k < n; k++) {
-                    int64_t at = ((p.start[0] + k / (p.length[1] * p.length[2])) * s->size[1] + p.start[1] + k / p.length[2] % p.length[1]) * s->size[2] +
-                                 p.start[2] + k % p.length[2];
+                    int64_t at =
+                        ((p.start[0] + k / (p.length[1] * p.length[2])) * s->size[1] + p.start[1] + k / p.length[2] % p.length[1]) *
+                            s->size[2] +
+                        p.start[2] + k % p.length[2];
                     double value = matrix[at * positions + at + away];
-                    if (w->element == sizeof(double)) ((double *)(void *)to)[k * c->lanes + lane] = value;
-                    else ((float *)(void *)to)[k * c->lanes + lane] = (float)value;
+                    if (w->element == sizeof(double))
+                        ((double *)(void *)to)[k * c->lanes + lane] = value;
+                    else
+                        ((float *)(void *)to)[k * c->lanes + lane] = (float)value;
                 }
             }
 }
@@ -25376,7 +25497,8 @@ static void nti_cov_attend(const nti_cov_work *c, int v, int64_t lane, double *g
 }
 
 // Attention with linear scaling: out = G1 K G2', weights and biases of the values. work: two matrices more.
-static void nti_cov_attention_linear(const nti_cov_work *c, const nti_cov_step *s, const double *g1, const double *g2, double *const *m, int arrays) {
+static void nti_cov_attention_linear(const nti_cov_work *c, const nti_cov_step *s, const double *g1, const double *g2, double *const *m,
+                                     int arrays) {
     const nt_global_attention_desc *d = &s->layer->attention;
     int64_t n = nti_cov_positions(s->size);
     double std = d->out_std * d->value_std, bias = d->bias == NT_BIAS_ON ? d->b_std * d->b_std : 0;
@@ -25394,7 +25516,8 @@ static void nti_cov_attention_linear(const nti_cov_work *c, const nti_cov_step *
 static void nti_cov_attention_sqrt(const nti_cov_step *s, double *const *m, int arrays) {
     const nt_global_attention_desc *d = &s->layer->attention;
     int64_t n = nti_cov_positions(s->size);
-    double std = d->query_std * d->key_std * d->out_std * d->value_std, bias = d->bias == NT_BIAS_ON ? d->b_std * d->b_std : 0, dot = 0, slope = 0;
+    double std = d->query_std * d->key_std * d->out_std * d->value_std, bias = d->bias == NT_BIAS_ON ? d->b_std * d->b_std : 0, dot = 0,
+           slope = 0;
     nti_cov_embed(s, m[0], m[2]);
     if (arrays == 2) nti_cov_embed(s, m[1], m[3]);
     for (int64_t i = 0; i < n * n; i++) {
@@ -25413,14 +25536,16 @@ static void nti_cov_edges(const nti_cov *w, const nti_cov_step *s, int second, i
     int64_t n = nti_cov_positions(s->size);
     const void *pattern = second && !w->symmetric ? w->d.pattern2 : w->d.pattern1;
     k = w->pick_start[second] + k * w->pick_step[second];
-    for (int64_t i = 0; i < n * n; i++) a[i] = !pattern ? i / n == i % n : s->layer->aggregate.sparse ? 0 : nti_cov_number(w, pattern, k * n * n + i);
+    for (int64_t i = 0; i < n * n; i++)
+        a[i] = !pattern ? i / n == i % n : s->layer->aggregate.sparse ? 0 : nti_cov_number(w, pattern, k * n * n + i);
     for (int64_t e = 0; pattern && s->layer->aggregate.sparse && e < w->d.edges; e++) {
         const int32_t *edge = (const int32_t *)pattern + 2 * (k * w->d.edges + e);
         if (edge[0] >= 0 && edge[1] >= 0 && edge[0] < n && edge[1] < n) a[edge[0] * n + edge[1]] += 1;
     }
 }
 
-static void nti_cov_aggregate_pair(const nti_cov_work *c, const nti_cov_step *s, const double *a, const double *b, double *const *m, int arrays) {
+static void nti_cov_aggregate_pair(const nti_cov_work *c, const nti_cov_step *s, const double *a, const double *b, double *const *m,
+                                   int arrays) {
     int64_t n = nti_cov_positions(s->size);
     for (int k = 0; k < arrays; k++) { // A' K B
         nti_cov_product(c, a, m[k], 1, n, m[2]);
@@ -25445,10 +25570,13 @@ static void nti_cov_mix(nti_cov_work *c, int v) {
     for (int64_t l = 0; s->set[c->run].positions && l < c->lanes; l++) {
         int64_t one = c->run == NTI_OWN ? nti_min(l, c->images - 1) : c->lane[0][l], two = c->run == NTI_OWN ? one : c->lane[1][l];
         for (int a = 0; a < c->arrays; a++) nti_cov_collect(c, s->input[0], l, a, m[a]);
-        if (linear) nti_cov_attention_linear(c, s, weights + one * square, weights + two * square, m, c->arrays);
-        else if (attention) nti_cov_attention_sqrt(s, m, c->arrays);
+        if (linear)
+            nti_cov_attention_linear(c, s, weights + one * square, weights + two * square, m, c->arrays);
+        else if (attention)
+            nti_cov_attention_sqrt(s, m, c->arrays);
         else {
-            nti_cov_edges(w, s, c->second_array[one], c->number[one], m[4]), nti_cov_edges(w, s, c->second_array[two], c->number[two], m[5]);
+            nti_cov_edges(w, s, c->second_array[one], c->number[one], m[4]),
+                nti_cov_edges(w, s, c->second_array[two], c->number[two], m[5]);
             nti_cov_aggregate_pair(c, s, m[4], m[5], m, c->arrays);
         }
         for (int a = 0; a < c->arrays; a++) nti_cov_distribute(c, v, l, a, m[a]);
@@ -25578,21 +25706,29 @@ static void nti_cov_own_tails(nti_cov_work *c, const nti_cov_node *n, nti_plane_
         const nti_cov_step *s = &w->step[n->tail[j]];
         int64_t positions = nti_cov_positions(s->size), count = positions * c->lanes;
         void *own = nti_cov_own_sides(c, s);
-        if (s->op == NTI_COV_DUAL && nti_cov_rectified(w, s)) nti_cov_table(w)->relu_sides(h->out.k, own, count);
-        else if (s->op == NTI_COV_DUAL) dual->prepare(&s->layer->dual, h->out.k, own, count);
-        if (s->op == NTI_COV_NORM) nti_cov_table(w)->norm(h->out.k, s->size, c->lanes, s->over, s->eps, w->d.masked ? c->mask + s->mask_at * c->lanes : NULL, own);
+        if (s->op == NTI_COV_DUAL && nti_cov_rectified(w, s))
+            nti_cov_table(w)->relu_sides(h->out.k, own, count);
+        else if (s->op == NTI_COV_DUAL)
+            dual->prepare(&s->layer->dual, h->out.k, own, count);
+        if (s->op == NTI_COV_NORM)
+            nti_cov_table(w)->norm(h->out.k, s->size, c->lanes, s->over, s->eps, w->d.masked ? c->mask + s->mask_at * c->lanes : NULL, own);
         for (int64_t k = 0; s->op == NTI_COV_MASK && k < count; k++) {
             int shown = !c->mask[s->mask_at * c->lanes + k];
-            if (w->element == sizeof(double)) ((double *)own)[k] = shown;
-            else ((float *)own)[k] = (float)shown;
+            if (w->element == sizeof(double))
+                ((double *)own)[k] = shown;
+            else
+                ((float *)own)[k] = (float)shown;
         }
-        if (s->op == NTI_COV_DUAL) dual->self(&s->layer->dual, h->out.k, NULL, count);
-        else if (nti_cov_tail(c, n->tail[j], h->out.offset, c->tail)) nti_cov_table(w)->finish(h, c->tail);
+        if (s->op == NTI_COV_DUAL)
+            dual->self(&s->layer->dual, h->out.k, NULL, count);
+        else if (nti_cov_tail(c, n->tail[j], h->out.offset, c->tail))
+            nti_cov_table(w)->finish(h, c->tail);
         for (int k = 0; k < 2 && s->sides && c->regular; k++)
-            nti_cov_table(w)->gather_tile(own, s->sides * positions, c->lanes, w->tile, k, c->sides[k] + (size_t)(s->side_at * w->lanes) * w->element);
+            nti_cov_table(w)->gather_tile(own, s->sides * positions, c->lanes, w->tile, k,
+                                          c->sides[k] + (size_t)(s->side_at * w->lanes) * w->element);
         for (int k = 0; k < 2 && s->sides && !c->regular; k++)
             nti_cov_table(w)->gather(own, s->sides * positions, c->lanes, c->lane[k], w->lanes,
-                                      c->sides[k] + (size_t)(s->side_at * w->lanes) * w->element);
+                                     c->sides[k] + (size_t)(s->side_at * w->lanes) * w->element);
     }
 }
 
@@ -25606,10 +25742,16 @@ static void nti_cov_make(nti_cov_work *c, const nti_cov_stage *g, int node, cons
     h.dual = w->tape->isa->dual[w->d.dtype == NT_F64];
     int zero = nti_cov_is_zero(p->offset);
     if (zero && c->run == NTI_BETWEEN && c->any_same) h.same = c->same;
-    if (s && s->op == NTI_COV_TAPS) nti_cov_head_taps(c, n, s, &h);
-    else if (s && s->op == NTI_COV_INPUT) nti_cov_head_input(c, s, &h);
-    else nti_cov_head_join(c, n, s, &h);
-    if (zero && c->run == NTI_OWN) { nti_cov_own_tails(c, n, &h); return; }
+    if (s && s->op == NTI_COV_TAPS)
+        nti_cov_head_taps(c, n, s, &h);
+    else if (s && s->op == NTI_COV_INPUT)
+        nti_cov_head_input(c, s, &h);
+    else
+        nti_cov_head_join(c, n, s, &h);
+    if (zero && c->run == NTI_OWN) {
+        nti_cov_own_tails(c, n, &h);
+        return;
+    }
     for (int j = 0; j < n->tails; j++) h.tails += nti_cov_tail(c, n->tail[j], p->offset, &c->tail[h.tails]);
     nti_cov_table(w)->plane(&h);
 }
@@ -25709,7 +25851,8 @@ static void nti_cov_into_map(nti_cov_work *c, const nti_cov_step *s, const nti_p
     for (int k = 0; k < NTI_SPACE; k++) entry[k] = c->spread[k], count[k] = nti_cov_spreads(&s->axis[k], p->offset[k], c->spread[k]);
     for (int a = 0; a < c->arrays; a++)
         nti_cov_table(w)->spread(p, c->lanes, a, set,
-                                  c->sets + (size_t)((s->set_at[c->run] * c->arrays + a * set->positions) * c->lanes) * w->element, entry, count);
+                                 c->sets + (size_t)((s->set_at[c->run] * c->arrays + a * set->positions) * c->lanes) * w->element, entry,
+                                 count);
 }
 
 static int nti_cov_within(int64_t x, int64_t begin, int64_t count) { return x >= begin && x < begin + count; }
@@ -25737,8 +25880,8 @@ static void nti_cov_put_tile(const nti_cov_work *c, const nti_plane *p) { // and
         for (int64_t j = 0; j < c->columns && w->symmetric; j++) { // column j is a part of row j0 + j
             int64_t row = c->j0 + j, begin = nti_max(c->i0, w->column0), end = nti_min(c->i0 + c->rows, w->column0 + w->columns);
             if (!nti_cov_within(row, w->row0, w->rows) || begin >= end) continue;
-            nti_cov_table(w)->tile_put((const char *)from + (size_t)((begin - c->i0) * w->tile + j) * w->element, w->tile, end - begin, 1, 1, 1,
-                                       out + (size_t)((row - w->row0) * w->columns + begin - w->column0) * w->element);
+            nti_cov_table(w)->tile_put((const char *)from + (size_t)((begin - c->i0) * w->tile + j) * w->element, w->tile, end - begin, 1,
+                                       1, 1, out + (size_t)((row - w->row0) * w->columns + begin - w->column0) * w->element);
         }
     }
 }
@@ -25747,7 +25890,10 @@ static void nti_cov_put(nti_cov_work *c, const nti_plane *p) { // into the array
     const nti_cov *w = c->w;
     const int64_t *size = w->step[w->steps - 1].size;
     int64_t positions = nti_cov_positions(size), all = w->d.spatial == NT_FULL ? positions * positions : positions;
-    if (c->regular && positions == 1) { nti_cov_put_tile(c, p); return; }
+    if (c->regular && positions == 1) {
+        nti_cov_put_tile(c, p);
+        return;
+    }
     for (int64_t l = 0; l < c->pairs; l++) {
         int64_t i = c->pair[l].i, j = c->pair[l].j;
         if (nti_cov_mirrored(w, i, j) || (w->tile && (l / w->tile >= c->rows || l % w->tile >= c->columns))) continue;
@@ -25819,12 +25965,13 @@ static void nti_cov_stage_end(nti_cov_work *c, const nti_cov_step *s) {
     for (int64_t l = 0; l < c->lanes && c->w->d.masked && s->scale != 1 && !s->diagonal; l++) { // averages of what is shown
         int x = s->input[0];
         int64_t one = c->run == NTI_OWN ? l : c->lane[0][l], two = c->run == NTI_OWN ? l : c->lane[1][l];
-        double all = (double)nti_cov_positions(c->w->step[x].size), factor = all / nti_cov_shown(c, x, one) * all / nti_cov_shown(c, x, two);
+        double all = (double)nti_cov_positions(c->w->step[x].size),
+               factor = all / nti_cov_shown(c, x, one) * all / nti_cov_shown(c, x, two);
         c->sum[l] *= factor, c->sum[c->lanes + l] *= factor;
     }
     for (int a = 0; a < c->arrays; a++)
         nti_cov_table(c->w)->store(c->sum + a * c->lanes, s->scale, c->lanes,
-                                    c->sets + (size_t)((s->set_at[c->run] * c->arrays + a) * c->lanes) * c->w->element);
+                                   c->sets + (size_t)((s->set_at[c->run] * c->arrays + a) * c->lanes) * c->w->element);
 }
 
 // What the end of a stage does with planes of its value; part: of the groups, for totals.
@@ -25838,13 +25985,16 @@ static void nti_cov_consume(nti_cov_work *c, const nti_cov_stage *g, const nti_c
     }
 }
 
-static int64_t nti_cov_groups_of(const nti_cov_work *c, const nti_cov_stage *g) { return g->groups[c->run][0] * g->groups[c->run][1] * g->groups[c->run][2]; }
+static int64_t nti_cov_groups_of(const nti_cov_work *c, const nti_cov_stage *g) {
+    return g->groups[c->run][0] * g->groups[c->run][1] * g->groups[c->run][2];
+}
 
 // Group number k of a stage; 0: it was the first of the own run.
 static int nti_cov_group_at(nti_cov_work *c, const nti_cov_stage *g, int64_t k) {
     const int64_t *n = g->groups[c->run];
     int64_t offset[NTI_SPACE];
-    offset[0] = g->group[c->run][0][k / (n[1] * n[2])], offset[1] = g->group[c->run][1][k / n[2] % n[1]], offset[2] = g->group[c->run][2][k % n[2]];
+    offset[0] = g->group[c->run][0][k / (n[1] * n[2])], offset[1] = g->group[c->run][1][k / n[2] % n[1]],
+    offset[2] = g->group[c->run][2][k % n[2]];
     if (c->run == NTI_OWN && nti_cov_is_zero(offset)) return 0;
     nti_cov_group(c, g, offset);
     return 1;
@@ -25892,7 +26042,8 @@ static size_t nti_cov_group_bytes(const nti_cov_work *c, const nti_cov_stage *g,
     const nti_cov_node *last = &g->node[g->nodes - 1];
     int64_t positions = last->planes, at[NTI_SPACE];
     at[0] = k / (n[1] * n[2]), at[1] = k / n[2] % n[1], at[2] = k % n[2];
-    if (last->planes > 1) positions *= last->positions; // complements are spaced as if all were the largest
+    if (last->planes > 1)
+        positions *= last->positions; // complements are spaced as if all were the largest
     else
         for (int a = 0; a < NTI_SPACE; a++) positions *= nti_plane_length(s->size[a], g->group[c->run][a][at[a]]);
     return nti_round_up((size_t)(positions * c->lanes * c->arrays) * c->w->element, NTI_ALIGN);
@@ -25913,7 +26064,11 @@ static int64_t nti_cov_batch(nti_cov_team *m, int64_t groups) {
 static int nti_cov_asked(const nti_cov *w) { return w->d.cancel.asked && w->d.cancel.asked(w->d.cancel.user); }
 
 // Any worker of the host's may take an index, also where fewer have memory here: then the indices are our workers, with a share each.
-typedef struct nti_cov_share { void (*fn)(void *arg, int64_t index, int worker); void *arg; int64_t n, workers; } nti_cov_share;
+typedef struct nti_cov_share {
+    void (*fn)(void *arg, int64_t index, int worker);
+    void *arg;
+    int64_t n, workers;
+} nti_cov_share;
 static void nti_cov_share_of(void *arg, int64_t index, int worker) {
     nti_cov_share *s = (nti_cov_share *)arg;
     (void)worker;
@@ -25924,8 +26079,10 @@ static void nti_cov_for_each(const nti_cov *w, int64_t workers, int64_t n, void 
     const nt_parallel *parallel = &w->tape->desc.parallel;
     nti_cov_share s;
     s.fn = fn, s.arg = arg, s.n = n, s.workers = workers;
-    if (workers >= parallel->max_workers) parallel->for_each(parallel->user, n, fn, arg);
-    else parallel->for_each(parallel->user, nti_min(n, workers), nti_cov_share_of, &s);
+    if (workers >= parallel->max_workers)
+        parallel->for_each(parallel->user, n, fn, arg);
+    else
+        parallel->for_each(parallel->user, nti_min(n, workers), nti_cov_share_of, &s);
 }
 
 static void nti_cov_stage_team(nti_cov_team *m, const nti_cov_stage *g) {
@@ -25933,11 +26090,16 @@ static void nti_cov_stage_team(nti_cov_team *m, const nti_cov_stage *g) {
     const nti_cov *w = c->w;
     int64_t groups = nti_cov_groups_of(c, g);
     m->g = g, m->first = 0;
-    if (w->step[g->end].op == NTI_COV_TOTAL) { nti_cov_for_each(w, m->workers, NTI_COV_PARTS, nti_cov_team_part, m); return; }
+    if (w->step[g->end].op == NTI_COV_TOTAL) {
+        nti_cov_for_each(w, m->workers, NTI_COV_PARTS, nti_cov_team_part, m);
+        return;
+    }
     for (int64_t n = 0; m->first + n < groups && !c->stopped;) {
         m->first += n, n = nti_cov_batch(m, groups);
-        if (n > 1) nti_cov_for_each(w, m->workers, n, nti_cov_team_group, m);
-        else nti_cov_team_group(m, 0, 0);
+        if (n > 1)
+            nti_cov_for_each(w, m->workers, n, nti_cov_team_group, m);
+        else
+            nti_cov_team_group(m, 0, 0);
         for (int64_t k = 0; k < n && !c->stopped; k++) nti_cov_consume(c, g, &m->made[k], 0);
         c->stopped |= nti_cov_asked(w);
     }
@@ -25946,11 +26108,16 @@ static void nti_cov_stage_team(nti_cov_team *m, const nti_cov_stage *g) {
 static void nti_cov_stage_run(nti_cov_work *c, const nti_cov_stage *g, nti_cov_team *team) { // team NULL: alone
     const nti_cov_step *s = &c->w->step[g->end];
     const int64_t zero[NTI_SPACE] = { 0, 0, 0 };
-    if (s->op == NTI_COV_MIX) { nti_cov_mix(c, g->end); return; }
+    if (s->op == NTI_COV_MIX) {
+        nti_cov_mix(c, g->end);
+        return;
+    }
     if (c->run == NTI_OWN && !nti_cov_needs(&c->w->step[g->target], NTI_OWN)) return;
     nti_cov_stage_begin(c, s);
-    if (c->run == NTI_OWN) nti_cov_group(c, g, zero), nti_cov_consume(c, g, &c->wanted[g->nodes - 1], 0); // first: the others need the variances
-    if (team) nti_cov_stage_team(team, g);
+    if (c->run == NTI_OWN)
+        nti_cov_group(c, g, zero), nti_cov_consume(c, g, &c->wanted[g->nodes - 1], 0); // first: the others need the variances
+    if (team)
+        nti_cov_stage_team(team, g);
     else if (s->op == NTI_COV_TOTAL)
         for (int64_t part = 0; part < NTI_COV_PARTS; part++) nti_cov_part(c, g, part);
     else
@@ -26029,7 +26196,8 @@ static int nti_cov_tile(nti_cov_work *c, int64_t b) {
         c->image[k] = nti_cov_image(w, second, number), c->number[k] = number, c->second_array[k] = (uint8_t)(second && !w->symmetric);
     }
     int equal = 0;
-    for (int64_t k = 0; k < c->rows * c->columns && !equal; k++) equal = nti_cov_equal(w, c->image[k / c->columns], c->image[n + k % c->columns]);
+    for (int64_t k = 0; k < c->rows * c->columns && !equal; k++)
+        equal = nti_cov_equal(w, c->image[k / c->columns], c->image[n + k % c->columns]);
     if (c->regular && single && (w->gram || !w->dots) && !w->d.sink.take && !equal) return 1; // nobody asks for its pairs one by one
     for (int64_t l = 0; l < w->lanes; l++) {
         int64_t a = nti_min(l / n, c->rows - 1), d = nti_min(l % n, c->columns - 1);
@@ -26047,19 +26215,24 @@ static int nti_cov_block(nti_cov_work *c, int64_t b) {
     if (w->tile) return nti_cov_tile(c, b);
     for (; skip >= (row = nti_cov_row_pairs(w, i)); i++) skip -= row;
     for (int64_t j = w->column0; c->pairs < w->lanes && i < w->row0 + w->rows; j++) {
-        if (j == w->column0 + w->columns) { j = w->column0 - 1, i++; continue; }
+        if (j == w->column0 + w->columns) {
+            j = w->column0 - 1, i++;
+            continue;
+        }
         if (nti_cov_mirrored(w, i, j)) continue;
-        if (skip) { skip--; continue; }
+        if (skip) {
+            skip--;
+            continue;
+        }
         nti_cov_add_pair(c, c->pairs++, i, j);
     }
     for (int64_t l = c->pairs; l < w->lanes; l++) // the lanes that are left repeat the first
         c->first[l] = c->first[0], c->second[l] = c->second[0], memcpy(c->same + (size_t)l * w->element, c->same, w->element);
-    for (int64_t l = 0; l < w->lanes; l++)
-        {
-            const nti_cov_pair *p = &c->pair[l < c->pairs ? l : 0];
-            c->lane[0][l] = nti_cov_own_lane(c, c->first[l], 0, p->swapped ? p->j : p->i);
-            c->lane[1][l] = nti_cov_own_lane(c, c->second[l], 1, p->swapped ? p->i : p->j);
-        }
+    for (int64_t l = 0; l < w->lanes; l++) {
+        const nti_cov_pair *p = &c->pair[l < c->pairs ? l : 0];
+        c->lane[0][l] = nti_cov_own_lane(c, c->first[l], 0, p->swapped ? p->j : p->i);
+        c->lane[1][l] = nti_cov_own_lane(c, c->second[l], 1, p->swapped ? p->i : p->j);
+    }
     for (int64_t k = c->images; k < w->own_lanes; k++) c->image[k] = c->image[0];
     return 1;
 }
@@ -26090,7 +26263,10 @@ static void nti_cov_run_block(nti_cov_work *c, int64_t b, nti_cov_team *team) {
 }
 
 // Memory of a worker: one block, cut up; with base NULL only its size.
-typedef struct nti_cov_cut { char *base; size_t used; } nti_cov_cut;
+typedef struct nti_cov_cut {
+    char *base;
+    size_t used;
+} nti_cov_cut;
 static void *nti_cov_piece(nti_cov_cut *m, int64_t count, size_t size) {
     char *p = m->base ? m->base + m->used : NULL;
     m->used += nti_round_up((size_t)count * size, NTI_ALIGN);
@@ -26120,15 +26296,18 @@ static void nti_cov_cut_block(const nti_cov *w, nti_cov_work *c, nti_cov_cut *m)
         c->own_input = (char *)nti_cov_piece(m, elements * w->own_lanes, w->element);
         for (int k = 0; k < 2; k++) c->input[k] = (char *)nti_cov_piece(m, elements * w->lanes, w->element);
     }
-    c->same = (char *)nti_cov_piece(m, w->lanes, w->element), c->sum = (double *)nti_cov_piece(m, NTI_COV_PARTS * 2 * lanes, sizeof(double));
+    c->same = (char *)nti_cov_piece(m, w->lanes, w->element),
+    c->sum = (double *)nti_cov_piece(m, NTI_COV_PARTS * 2 * lanes, sizeof(double));
     c->image = (const void **)nti_cov_piece(m, w->own_lanes, sizeof *c->image);
-    c->first = (const void **)nti_cov_piece(m, w->lanes, sizeof *c->first), c->second = (const void **)nti_cov_piece(m, w->lanes, sizeof *c->second);
+    c->first = (const void **)nti_cov_piece(m, w->lanes, sizeof *c->first),
+    c->second = (const void **)nti_cov_piece(m, w->lanes, sizeof *c->second);
     for (int k = 0; k < 2; k++) c->lane[k] = (int32_t *)nti_cov_piece(m, w->lanes, sizeof(int32_t));
     c->pair = (nti_cov_pair *)nti_cov_piece(m, w->lanes, sizeof *c->pair);
     for (int k = 0; k < 2; k++) c->unit[k] = (int64_t *)nti_cov_piece(m, w->d.sink.take ? w->lanes : 0, sizeof(int64_t));
     c->mask = (uint8_t *)nti_cov_piece(m, w->d.masked ? w->masks * w->own_lanes : 0, 1);
     c->weights = (double *)nti_cov_piece(m, w->weights * w->own_lanes, sizeof(double));
-    c->mixing = (double *)nti_cov_piece(m, 6 * w->mixed * w->mixed, sizeof(double)), c->matrix = nti_cov_piece(m, w->mixed * w->mixed, w->element);
+    c->mixing = (double *)nti_cov_piece(m, 6 * w->mixed * w->mixed, sizeof(double)),
+    c->matrix = nti_cov_piece(m, w->mixed * w->mixed, w->element);
     c->number = (int64_t *)nti_cov_piece(m, w->own_lanes, sizeof(int64_t)), c->second_array = (uint8_t *)nti_cov_piece(m, w->own_lanes, 1);
     if (w->mixed) c->room = nti_cov_piece(m, nti_multiply_room(w->mixed, w->mixed, w->mixed, sizeof(double)), sizeof(double));
     if (w->gram) c->room = nti_cov_piece(m, nti_multiply_room(w->tile, w->tile, in->channels, w->element), w->element);
@@ -26151,7 +26330,8 @@ static void nti_cov_cut_worker(const nti_cov *w, nti_cov_work *c, nti_cov_cut *m
     c->plane = (nti_plane *)nti_cov_piece(m, planes, sizeof *c->plane), c->source = (nti_plane *)nti_cov_piece(m, joins, sizeof *c->source);
     c->tail = (nti_plane_tail *)nti_cov_piece(m, tails, sizeof *c->tail);
     c->input_plane = (const nti_plane **)nti_cov_piece(m, joins, sizeof *c->input_plane);
-    for (int k = 0; k < NTI_SPACE; k++) c->spread[k] = (nti_contribution *)nti_cov_piece(m, nti_cov_spread_room(w, k), sizeof(nti_contribution));
+    for (int k = 0; k < NTI_SPACE; k++)
+        c->spread[k] = (nti_contribution *)nti_cov_piece(m, nti_cov_spread_room(w, k), sizeof(nti_contribution));
 }
 
 // The batches of a team.
@@ -26165,7 +26345,8 @@ static void nti_cov_cut_team(const nti_cov *w, nti_cov_team *t, nti_cov_cut *m) 
     }
     size_t largest = nti_round_up((size_t)(positions * nti_max(w->own_lanes, w->lanes * (w->ntk ? 2 : 1))) * w->element, NTI_ALIGN);
     t->bytes = (size_t)t->workers * NTI_COV_BATCH * largest, t->slot = (char *)nti_cov_piece(m, t->workers * NTI_COV_BATCH, largest);
-    t->made = (nti_cov_wanted *)nti_cov_piece(m, t->slots, sizeof *t->made), t->slot_at = (size_t *)nti_cov_piece(m, t->slots, sizeof *t->slot_at);
+    t->made = (nti_cov_wanted *)nti_cov_piece(m, t->slots, sizeof *t->made),
+    t->slot_at = (size_t *)nti_cov_piece(m, t->slots, sizeof *t->slot_at);
     t->plane = (nti_plane *)nti_cov_piece(m, t->slots * t->slot_planes, sizeof *t->plane);
 }
 
@@ -26176,25 +26357,30 @@ static nt_status nti_kernel_bad(nt_tape *t, nt_status status, const char *messag
 static nt_status nti_cov_check(nti_cov *w, int64_t n1, int64_t n2) {
     const nt_kernel_desc *d = &w->d;
     if (d->dtype != NT_F32 && d->dtype != NT_F64) return nti_kernel_bad(w->tape, NT_ERROR_DTYPE, ".dtype is f32 or f64");
-    if (d->shape.rank < 1 || d->shape.rank > 4) return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, ".shape is that of one image: up to 3 spatial axes and the channels");
+    if (d->shape.rank < 1 || d->shape.rank > 4)
+        return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, ".shape is that of one image: up to 3 spatial axes and the channels");
     for (int k = 0; k < d->shape.rank; k++)
-        if (d->shape.size[k] < 1 || d->shape.size[k] > INT32_MAX / 4) return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, ".shape has sizes of 1 or more");
+        if (d->shape.size[k] < 1 || d->shape.size[k] > INT32_MAX / 4)
+            return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, ".shape has sizes of 1 or more");
     nt_shape all = d->shape;
     double positions = 1;
     for (int k = 0; k + 1 < all.rank; k++) positions *= (double)all.size[k];
     if (positions > NTI_COV_MOST) return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, "images have at most 16,777,216 positions");
     all.size[all.rank++] = nti_max(n1, n2);
-    if (n1 < 0 || n2 < 0 || !nti_shape_valid(&all, d->dtype)) return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, "so many images are not to be counted");
+    if (n1 < 0 || n2 < 0 || !nti_shape_valid(&all, d->dtype))
+        return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, "so many images are not to be counted");
     if (d->what < 0 || d->what > 3) return nti_kernel_bad(w->tape, NT_ERROR_ARGUMENT, ".what is NT_NNGP, NT_NTK or both");
     if ((unsigned)d->spatial > NT_DIAGONAL) return nti_kernel_bad(w->tape, NT_ERROR_ARGUMENT, ".spatial is NT_FULL or NT_DIAGONAL");
-    if (d->edges < 0 || d->edges > INT32_MAX) return nti_kernel_bad(w->tape, NT_ERROR_ARGUMENT, ".edges is a number from 0 to 2,147,483,647");
+    if (d->edges < 0 || d->edges > INT32_MAX)
+        return nti_kernel_bad(w->tape, NT_ERROR_ARGUMENT, ".edges is a number from 0 to 2,147,483,647");
     return NT_OK;
 }
 
 static nt_status nti_cov_rectangle(nti_cov *w) { // the block of the matrix
     const nt_kernel_desc *d = &w->d;
     int64_t n1 = w->picked[0], n2 = w->picked[1];
-    w->row0 = d->row, w->rows = d->rows ? d->rows : n1 - d->row, w->column0 = d->column, w->columns = d->columns ? d->columns : n2 - d->column;
+    w->row0 = d->row, w->rows = d->rows ? d->rows : n1 - d->row, w->column0 = d->column,
+    w->columns = d->columns ? d->columns : n2 - d->column;
     if (w->row0 < 0 || w->rows < 0 || w->row0 > n1 || w->rows > n1 - w->row0 || w->column0 < 0 || w->columns < 0 || w->column0 > n2 ||
         w->columns > n2 - w->column0)
         return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, "the block of rows and columns leaves the matrix");
@@ -26259,7 +26445,10 @@ static nti_cov_crew nti_cov_hire(const nti_cov *w, size_t left) {
     return k;
 }
 
-typedef struct nti_cov_call { nti_cov_work *work; int64_t first; } nti_cov_call;
+typedef struct nti_cov_call {
+    nti_cov_work *work;
+    int64_t first;
+} nti_cov_call;
 static void nti_cov_call_block(void *arg, int64_t index, int worker) {
     nti_cov_call *call = (nti_cov_call *)arg;
     nti_cov_run_block(&call->work[worker], call->first + index, NULL);
@@ -26269,7 +26458,8 @@ static nti_cov_work *nti_cov_workers(const nti_cov *w, const nti_cov_crew *k, nt
     nti_cov_cut m = { memory, 0 };
     nti_cov_work *work = (nti_cov_work *)nti_cov_piece(&m, k->workers, nti_round_up(sizeof *work, NTI_ALIGN));
     for (int64_t j = 0; j < k->workers; j++) {
-        if (j && k->team) work[j] = work[0];
+        if (j && k->team)
+            work[j] = work[0];
         else {
             memset(&work[j], 0, sizeof *work);
             nti_cov_cut_block(w, &work[j], &m);
@@ -26292,7 +26482,8 @@ static size_t nti_cov_left(const nti_cov *w, size_t planned) { // bytes for work
 
 static nt_status nti_cov_over_budget(const nti_cov *w, size_t bytes) {
     if (!w->d.budget || bytes <= w->d.budget) return NT_OK;
-    return nti_fail(w->tape, NT_ERROR_BUDGET, "nt_kernel: the plan and one worker take %zu bytes, the budget is %zu; %zu would do", bytes, w->d.budget, bytes);
+    return nti_fail(w->tape, NT_ERROR_BUDGET, "nt_kernel: the plan and one worker take %zu bytes, the budget is %zu; %zu would do", bytes,
+                    w->d.budget, bytes);
 }
 
 static nt_status nti_cov_run(nti_cov *w, size_t planned) {
@@ -26307,8 +26498,10 @@ static nt_status nti_cov_run(nti_cov *w, size_t planned) {
     for (int64_t step = k.team || k.workers < 2 ? 1 : 4 * k.workers; call.first < k.blocks; call.first += step) {
         int64_t n = nti_min(step, k.blocks - call.first);
         if (nti_cov_asked(w)) return NT_CANCELLED;
-        if (n > 1) nti_cov_for_each(w, k.workers, n, nti_cov_call_block, &call);
-        else nti_cov_run_block(work, call.first, k.team ? &team : NULL);
+        if (n > 1)
+            nti_cov_for_each(w, k.workers, n, nti_cov_call_block, &call);
+        else
+            nti_cov_run_block(work, call.first, k.team ? &team : NULL);
         if (work->stopped) return NT_CANCELLED;
         if (w->d.progress.update) w->d.progress.update(w->d.progress.user, (double)(call.first + n) / (double)k.blocks);
     }
@@ -26319,7 +26512,8 @@ static nt_status nti_cov_run(nti_cov *w, size_t planned) {
 static void nti_progress_line(void *user, double done) {
     FILE *file = (FILE *)user;
     int full = (int)(40 * done + 0.5);
-    fprintf(file, "\r[%.*s%*s] %3.0f %%%s", full, "########################################", 40 - full, "", 100 * done, done >= 1 ? "\n" : "");
+    fprintf(file, "\r[%.*s%*s] %3.0f %%%s", full, "########################################", 40 - full, "", 100 * done,
+            done >= 1 ? "\n" : "");
     fflush(file);
 }
 
@@ -26340,8 +26534,9 @@ static nt_status nti_cov_check_edges(const nti_cov *w, int64_t n1, int64_t n2) {
             int64_t each = 2 * w->d.edges, positions = nti_cov_positions(s->size);
             for (int64_t k = 0; edge && k < (second ? n2 : n1) * each; k++)
                 if (edge[k] >= positions)
-                    return nti_fail(w->tape, NT_ERROR_DATA, "nt_kernel: edge %lld of image %lld of x%d has position %d, %s has %lld of them", (long long)(k % each / 2),
-                                    (long long)(k / each), 1 + second, (int)edge[k], s->layer->label, (long long)positions);
+                    return nti_fail(
+                        w->tape, NT_ERROR_DATA, "nt_kernel: edge %lld of image %lld of x%d has position %d, %s has %lld of them",
+                        (long long)(k % each / 2), (long long)(k / each), 1 + second, (int)edge[k], s->layer->label, (long long)positions);
         }
     }
     return NT_OK;
