@@ -42,6 +42,9 @@ mkdir -p build
 step "check" make --no-print-directory check
 step "all compilers and standards" all_compilers
 step "kernels against wide networks" build/test_kernels all
+step "derivatives of kernels" build/test_kernel_record all
+every_instruction_set() { cc -std=c99 -O1 -I.. -DEVERY_INSTRUCTION_SET test_duals.c -o build/test_duals_all -lm && build/test_duals_all; }
+step "activations' rules on every instruction set" every_instruction_set
 if have gcc; then
     ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
     export ASAN_OPTIONS UBSAN_OPTIONS
@@ -49,7 +52,9 @@ if have gcc; then
     step "address and undefined sanitizers" with_flags asan "$sanitize"
     step "fuzz the file readers" build/asan/fuzz_files 200000
     step "fuzz the operations" build/asan/fuzz_shapes 30000
-    threaded=$(grep -l pthread_create test_*.c 2> /dev/null | sed 's/\.c$//')
+    threaded=$(grep -l 'pthread_create\|crew\.h' test_*.c 2> /dev/null | sed 's/\.c$//')
+    ONLY_THREADS=1
+    export ONLY_THREADS # test_kernels: the part with workers
     [ -z "$threaded" ] || step "thread sanitizer" with_flags tsan "-O1 -g -fsanitize=thread" $threaded
 else
     skip "sanitizers and fuzzers: no gcc"

@@ -2,6 +2,9 @@
 // dimensions of the finite function and its derivative, its own differences, its ends (no variance, correlation 1, huge and tiny numbers).
 #define _POSIX_C_SOURCE 200809L
 #define NTTRAIN_IMPLEMENTATION
+#ifndef EVERY_INSTRUCTION_SET // check_all.sh: compiling them all takes a minute
+#define NTTRAIN_ISA_BASELINE
+#endif
 #include "nttrain.h"
 #include "tap.h"
 #include <math.h>
