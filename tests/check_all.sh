@@ -42,7 +42,6 @@ mkdir -p build
 step "check" make --no-print-directory check
 step "all compilers and standards" all_compilers
 step "kernels against wide networks" build/test_kernels all
-step "derivatives of kernels" build/test_kernel_record all
 every_instruction_set() { cc -std=c99 -O1 -I.. -DEVERY_INSTRUCTION_SET test_duals.c -o build/test_duals_all -lm && build/test_duals_all; }
 step "activations' rules on every instruction set" every_instruction_set
 if have gcc; then
