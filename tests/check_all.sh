@@ -42,8 +42,11 @@ mkdir -p build
 step "check" make --no-print-directory check
 step "all compilers and standards" all_compilers
 step "kernels against wide networks" build/test_kernels all
-every_instruction_set() { cc -std=c99 -O1 -I.. -DEVERY_INSTRUCTION_SET test_duals.c -o build/test_duals_all -lm && build/test_duals_all; }
-step "activations' rules on every instruction set" every_instruction_set
+every_instruction_set() { # program
+    cc -std=c99 -D_POSIX_C_SOURCE=200809L -O1 -I.. -I../examples -DEVERY_INSTRUCTION_SET "$1.c" -o "build/$1_every" -lm -lpthread && run "build/$1_every"
+}
+step "operations on every instruction set" every_instruction_set test_ops
+step "activations' rules on every instruction set" every_instruction_set test_duals
 if have gcc; then
     ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
     export ASAN_OPTIONS UBSAN_OPTIONS
