@@ -31,9 +31,11 @@ cp "$work/whole.c" "$work/whole.cpp"
 # 1. standards and compilers, silent under strict warnings
 matrix() { # compiler, suffix, standards...
     compiler=$1 suffix=$2; shift 2
+    how="-O1 -c -o $work/whole.o" # the oldest as it is used, the others as they are read: a minute each
     for std in "$@"; do
-        if have "$compiler"; then try "$compiler -std=$std" "$compiler" -std="$std" $strict -O1 -c "$work/whole.$suffix" -o "$work/whole.o"
+        if have "$compiler"; then try "$compiler -std=$std" "$compiler" -std="$std" $strict $how "$work/whole.$suffix"
         else skip "$compiler -std=$std" "no $compiler here"; fi
+        how=-fsyntax-only
     done
 }
 if [ "$mode" = all ]; then
