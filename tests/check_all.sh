@@ -48,7 +48,7 @@ every_instruction_set() { # program
 step "operations on every instruction set" every_instruction_set test_ops
 step "activations' rules on every instruction set" every_instruction_set test_duals
 if have gcc; then
-    ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
+    ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
     export ASAN_OPTIONS UBSAN_OPTIONS
     sanitize="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
     step "address and undefined sanitizers" with_flags asan "$sanitize"
