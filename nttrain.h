@@ -19120,6 +19120,7 @@ static int nti_pass_plans(nti_graph *g) { // phases, tiles and scratch of every 
 #define NTI_FILL_FAR_TRIES 1024   // the same while more than two per cent are lost
 #define NTI_FILL_FAR_WORK 5.0e7
 #define NTI_FILL_FAR_BUFFER_WORK 2.5e4
+#define NTI_FILL_BYTE_WORK 5.0e2  // most of it that a lost byte is worth
 #define NTI_FILL_AGAIN 200        // attempts that learn from each other
 
 typedef struct nti_buffer { size_t bytes, offset; int32_t birth, death; } nti_buffer; // alive in [birth, death], instruction positions
@@ -19748,7 +19749,9 @@ static void nti_fill_height(nti_fill *f, int32_t c, size_t height) {
     f->height[c] = height;
     for (int32_t a = (c + f->leaves) / 2; a; a /= 2) {
         const int32_t *low = &f->low[2 * a];
+        int32_t was = f->low[a];
         f->low[a] = low[f->height[low[1]] < f->height[low[0]]];
+        if (was != c && f->low[a] != c) break;
     }
 }
 
@@ -19858,7 +19861,9 @@ static size_t nti_fill_search(nti_fill *f, size_t top, size_t bound, size_t *bes
     uint32_t random = 12345;
     for (int t = 0; top > bound; t++) {
         int far = top > bound + bound / 50;
-        f->limit = far ? NTI_FILL_FAR_WORK + NTI_FILL_FAR_BUFFER_WORK * f->count : NTI_FILL_WORK + NTI_FILL_BUFFER_WORK * f->count;
+        double more = NTI_FILL_FAR_WORK + NTI_FILL_FAR_BUFFER_WORK * f->count, worth = NTI_FILL_BYTE_WORK * (double)(top - bound);
+        f->limit = NTI_FILL_WORK + NTI_FILL_BUFFER_WORK * f->count;
+        if (far) f->limit += more < worth ? more : worth;
         if (t >= (far ? NTI_FILL_FAR_TRIES : NTI_FILL_TRIES) || f->work >= f->limit) break;
         size_t room = bound / 50 / 4 * (size_t)(4 + t / 64);
         if (room > top - 1 - bound) room = top - 1 - bound;
