@@ -30636,10 +30636,8 @@ static nt_tensor *nti_moment(const nt_tensor *p) { // f32 for f16 and bf16, whic
     return nt_variable(p->tape, nti_compute_dtype(p->dtype), nt_shape_of(p), NULL);
 }
 
-// The slot of p with everything that this optimizer needs; NULL: no memory.
-static nti_slot *nti_slot_of(nt_optimizer *o, nt_tensor *p) {
-    for (nti_slot *s = o->slots; s; s = s->next)
-        if (s->param == p) return s;
+// A new slot for p with everything that this optimizer needs; NULL: no memory.
+static nti_slot *nti_slot_new(nt_optimizer *o, nt_tensor *p) {
     nti_slot *s = (nti_slot *)nti_high(o->tape, NTI_PLAIN, NTI_FOR_OBJECT, sizeof *s);
     if (!s) return NULL;
     int adam = o->kind == NTI_UPDATE_ADAM, ok = 1;
@@ -30732,14 +30730,32 @@ static int nti_record_skips(nti_recipe *r) {
     return r->weight != NULL;
 }
 
+// Slots of all parameters of a step, made where there are none; NULL: no memory.
+static nti_slot **nti_slots_of(const nti_recipe *r) {
+    nt_tape *t = r->optimizer->tape;
+    nti_slot **slot = (nti_slot **)nti_low(t, ((size_t)r->params.count + 1) * sizeof *slot);
+    if (!slot) return NULL;
+    uint32_t epoch = nti_new_epoch(t);
+    for (int k = 0; k < r->params.count; k++) {
+        nti_node *p = nti_n(r->params.items[k]);
+        slot[k] = NULL, p->mark = epoch, p->index = k;
+    }
+    for (nti_slot *s = r->optimizer->slots; s; s = s->next)
+        if (nti_n(s->param)->mark == epoch) slot[nti_n(s->param)->index] = s;
+    for (int k = 0; k < r->params.count; k++)
+        if (!slot[k] && !(slot[k] = nti_slot_new(r->optimizer, r->params.items[k]))) return NULL;
+    return slot;
+}
+
 static int nti_record_effects(nti_recipe *r) { // 0 after an error
     nt_optimizer *o = r->optimizer;
     int n = r->params.count;
     r->effects = nti_result_list(o->tape, r->name, n + r->states.count), r->updates = nti_result_list(o->tape, r->name, n);
     if (!r->effects.items || !r->updates.items || !nti_record_skips(r)) return 0;
+    nti_slot **slot = nti_slots_of(r);
+    if (!slot) { nti_no_room(o->tape, r->name); return 0; }
     for (int k = 0; k < n; k++) {
-        nti_slot *s = nti_slot_of(o, r->params.items[k]);
-        if (!s) { nti_no_room(o->tape, r->name); return 0; }
+        nti_slot *s = slot[k];
         if (!o->multi.k) r->effects.items[k] = nti_record_update(o, s, r->gradients.items[k]);
         else {
             nt_tensor *in[2];
@@ -30838,13 +30854,10 @@ static int nti_weight_valid(const nti_recipe *r, const nt_tensor *weight, nt_dty
     return 0;
 }
 
-// Counters and windows are the optimizer's: all its steps train the same parameters.
-static int nti_same_params(const nti_recipe *r) {
+// Counters and windows are the optimizer's: all its steps train the same parameters. Those of this step are marked.
+static int nti_same_params(const nti_recipe *r, uint32_t epoch) {
     int slots = 0, known = 0;
-    for (const nti_slot *s = r->optimizer->slots; s; s = s->next) {
-        slots++;
-        for (int k = 0; k < r->params.count; k++) known += s->param == r->params.items[k];
-    }
+    for (const nti_slot *s = r->optimizer->slots; s; s = s->next) slots++, known += nti_n(s->param)->mark == epoch;
     if (!slots || (slots == known && known == r->params.count)) return 1;
     nti_fail(r->optimizer->tape, NT_ERROR_ARGUMENT,
              "%s: this optimizer already trains another list of %d parameters; make one for each list", r->name, slots);
@@ -30853,7 +30866,7 @@ static int nti_same_params(const nti_recipe *r) {
 
 static int nti_step_valid(const nti_recipe *r) {
     nt_tape *t = r->optimizer->tape;
-    if (!nti_same_params(r)) return 0;
+    uint32_t epoch = nti_new_epoch(t); // of those that were seen
     for (int k = 0; k < r->params.count; k++) {
         nt_tensor *p = r->params.items ? r->params.items[k] : NULL;
         if (!p || !nti_alive(p)) return 0;
@@ -30863,15 +30876,14 @@ static int nti_step_valid(const nti_recipe *r) {
         else if (nti_n(p)->state)
             nti_fail(t, NT_ERROR_ARGUMENT, "%s: params[%d], %v, is state of a layer, no parameter", r->name, k, p);
         else if (!nti_is_float(p->dtype)) nti_fail(t, NT_ERROR_DTYPE, "%s: params[%d], %v, is not of a floating dtype", r->name, k, p);
+        else if (nti_n(p)->mark == epoch) nti_fail(t, NT_ERROR_ARGUMENT, "%s: %v is named twice", r->name, p);
         else {
-            int twice = 0;
-            for (int j = 0; j < k; j++) twice |= r->params.items[j] == p;
-            if (!twice) continue;
-            nti_fail(t, NT_ERROR_ARGUMENT, "%s: %v is named twice", r->name, p);
+            nti_n(p)->mark = epoch;
+            continue;
         }
         return 0;
     }
-    return 1;
+    return nti_same_params(r, epoch);
 }
 
 static int nti_no_assigns(const nti_recipe *r, const nt_compile_desc *desc) {
