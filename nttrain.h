@@ -7294,7 +7294,10 @@ static void NTI_K(nti_tile_put)(const void *tile, int64_t pitch, int64_t rows, i
     for (int64_t i = 0; i < rows; i++) {
         const NTI_T *from = (const NTI_T *)tile + i * pitch;
         NTI_T *to = (NTI_T *)out + i * s1;
-        for (int64_t j = 0; j < columns; j++) to[j * s2] = from[j];
+        if (s2 == 1)
+            memcpy(to, from, (size_t)columns * sizeof *to);
+        else
+            for (int64_t j = 0; j < columns; j++) to[j * s2] = from[j];
     }
 }
 
@@ -24304,6 +24307,8 @@ enum {
     NTI_COV_OUT // ends
 };
 enum { NTI_OWN, NTI_BETWEEN, NTI_COV_RUNS };
+#define NTI_COV_TILE_IMAGES 64 // of a tile of images without positions
+#define NTI_COV_PRINT 16 // places of an image that are looked at before all of it is compared
 #define NTI_COV_PARTS 16 // of the groups of a stage that ends in totals
 #define NTI_COV_BATCH                                                                                                                      \
     3 // the largest planes, or NTI_COV_SLOTS smaller ones, that each worker of a team makes before the calling thread takes them
@@ -25957,7 +25962,7 @@ static void nti_cov_give(nti_cov_work *c, const nti_plane *p) { // to the arrays
 }
 
 static void nti_cov_stage_begin(nti_cov_work *c, const nti_cov_step *s) {
-    memset(c->sum, 0, (size_t)(NTI_COV_PARTS * 2 * c->lanes) * sizeof *c->sum);
+    if (s->op == NTI_COV_TOTAL) memset(c->sum, 0, (size_t)(NTI_COV_PARTS * 2 * c->lanes) * sizeof *c->sum);
     if (s->op == NTI_COV_MAP)
         memset(c->sets + (size_t)(s->set_at[c->run] * c->arrays * c->lanes) * c->w->element, 0,
                (size_t)(s->set[c->run].positions * c->arrays * c->lanes) * c->w->element);
@@ -26170,11 +26175,24 @@ static int32_t nti_cov_own_lane(nti_cov_work *c, const void *image, int second, 
     return (int32_t)c->images++;
 }
 
+static size_t nti_cov_image_bytes(const nti_cov *w) { return (size_t)(nti_cov_positions(w->step[0].size) * w->step[0].channels) * w->element; }
+
+// Something of the bytes of an image: images that differ in it are not equal.
+static uint32_t nti_cov_print(const nti_cov *w, const void *image) {
+    size_t bytes = nti_cov_image_bytes(w) - sizeof(uint32_t);
+    uint32_t print = 0;
+    for (size_t k = 0; k < NTI_COV_PRINT; k++) {
+        uint32_t word;
+        memcpy(&word, (const char *)image + bytes * k / (NTI_COV_PRINT - 1), sizeof word);
+        print = print * 16777619u ^ word;
+    }
+    return print;
+}
+
 // An image with itself, or with another of the same numbers: activations take what the variance gives, where nothing cancels. (Dropout
 // tells copies apart, and copies may have different graphs.)
 static int nti_cov_equal(const nti_cov *w, const void *a, const void *b) {
-    const nti_cov_step *s = &w->step[0];
-    return !w->d.train && !w->mixed && !memcmp(a, b, (size_t)(nti_cov_positions(s->size) * s->channels) * w->element);
+    return !w->d.train && !w->mixed && !memcmp(a, b, nti_cov_image_bytes(w));
 }
 
 static void nti_cov_add_pair(nti_cov_work *c, int64_t lane, int64_t i, int64_t j) {
@@ -26187,30 +26205,44 @@ static void nti_cov_add_pair(nti_cov_work *c, int64_t lane, int64_t i, int64_t j
     c->any_same |= same;
 }
 
+// 1: all pairs of this tile come with another, which is on the other side of the diagonal.
+static int nti_cov_tile_mirrored(const nti_cov_work *c) {
+    return nti_cov_mirrored(c->w, c->i0, c->j0 + c->columns - 1) && nti_cov_mirrored(c->w, c->i0 + c->rows - 1, c->j0);
+}
+
+static int nti_cov_tile_has_equal(const nti_cov_work *c) {
+    uint32_t print[NTI_COV_TILE_IMAGES];
+    const nti_cov *w = c->w;
+    if (w->d.train || w->mixed) return 0;
+    for (int64_t k = 0; k < 2 * w->tile; k++) print[k] = nti_cov_print(w, c->image[k]);
+    for (int64_t i = 0; i < c->rows; i++)
+        for (int64_t j = 0; j < c->columns; j++)
+            if (print[i] == print[w->tile + j] && nti_cov_equal(w, c->image[i], c->image[w->tile + j])) return 1;
+    return 0;
+}
+
 // The pairs of block b. 0: all of them come with other blocks.
 static int nti_cov_tile(nti_cov_work *c, int64_t b) {
     const nti_cov *w = c->w;
     int64_t i0 = w->row0 + b / nti_cov_tile_columns(w) * w->tile, j0 = w->column0 + b % nti_cov_tile_columns(w) * w->tile, n = w->tile;
-    int needed = 0, single = nti_cov_positions(w->step[w->steps - 1].size) == 1;
+    int single = nti_cov_positions(w->step[w->steps - 1].size) == 1;
     c->rows = nti_min(n, w->row0 + w->rows - i0), c->columns = nti_min(n, w->column0 + w->columns - j0);
     c->pairs = w->lanes, c->images = 2 * n, c->i0 = i0, c->j0 = j0;
     c->regular = !w->symmetric || i0 + c->rows <= j0;
+    if (nti_cov_tile_mirrored(c)) return 0;
     for (int64_t k = 0; k < w->own_lanes; k++) {
         int second = k >= n;
         int64_t number = second ? j0 + nti_min(k - n, c->columns - 1) : i0 + nti_min(k, c->rows - 1);
         c->image[k] = nti_cov_image(w, second, number), c->number[k] = number, c->second_array[k] = (uint8_t)(second && !w->symmetric);
     }
-    int equal = 0;
-    for (int64_t k = 0; k < c->rows * c->columns && !equal; k++)
-        equal = nti_cov_equal(w, c->image[k / c->columns], c->image[n + k % c->columns]);
-    if (c->regular && single && (w->gram || !w->dots) && !w->d.sink.take && !equal) return 1; // nobody asks for its pairs one by one
+    if (c->regular && single && (w->gram || !w->dots) && !w->d.sink.take && !nti_cov_tile_has_equal(c))
+        return 1; // nobody asks for its pairs one by one
     for (int64_t l = 0; l < w->lanes; l++) {
         int64_t a = nti_min(l / n, c->rows - 1), d = nti_min(l % n, c->columns - 1);
         nti_cov_add_pair(c, l, i0 + a, j0 + d);
-        needed |= !nti_cov_mirrored(w, i0 + a, j0 + d);
         c->lane[c->pair[l].swapped][l] = (int32_t)a, c->lane[!c->pair[l].swapped][l] = (int32_t)(n + d);
     }
-    return needed;
+    return 1;
 }
 
 static int nti_cov_block(nti_cov_work *c, int64_t b) {
@@ -26290,6 +26322,12 @@ static int64_t nti_cov_spread_room(const nti_cov *w, int k) {
     return most;
 }
 
+static int nti_cov_has_totals(const nti_cov *w) {
+    int some = 0;
+    for (int v = 0; v < w->steps; v++) some |= w->step[v].op == NTI_COV_TOTAL;
+    return some;
+}
+
 // What the workers of one block share.
 static void nti_cov_cut_block(const nti_cov *w, nti_cov_work *c, nti_cov_cut *m) {
     const nti_cov_step *in = &w->step[0];
@@ -26302,7 +26340,7 @@ static void nti_cov_cut_block(const nti_cov *w, nti_cov_work *c, nti_cov_cut *m)
         for (int k = 0; k < 2; k++) c->input[k] = (char *)nti_cov_piece(m, elements * w->lanes, w->element);
     }
     c->same = (char *)nti_cov_piece(m, w->lanes, w->element),
-    c->sum = (double *)nti_cov_piece(m, NTI_COV_PARTS * 2 * lanes, sizeof(double));
+    c->sum = (double *)nti_cov_piece(m, nti_cov_has_totals(w) ? NTI_COV_PARTS * 2 * lanes : 0, sizeof(double));
     c->image = (const void **)nti_cov_piece(m, w->own_lanes, sizeof *c->image);
     c->first = (const void **)nti_cov_piece(m, w->lanes, sizeof *c->first),
     c->second = (const void **)nti_cov_piece(m, w->lanes, sizeof *c->second);
@@ -26415,7 +26453,7 @@ static nt_status nti_cov_make_plan(nti_cov *w, const nt_layer *net, int64_t n1, 
     const nti_cov_step *in = &w->step[0];
     w->gram = !in->axes && !w->mixed && !w->d.masked && w->pick_step[0] == 1 && w->pick_step[1] == 1; // images one behind the other
     w->dots = w->gram || (in->channels > NTI_PAIRS && !w->d.masked);
-    w->tile = w->gram ? 32 : nti_cov_is_flat(w) ? 4 : 0;
+    w->tile = w->gram ? NTI_COV_TILE_IMAGES / 2 : nti_cov_is_flat(w) ? 4 : 0;
     w->lanes = w->tile ? w->tile * w->tile : NTI_PAIRS, w->own_lanes = w->gram ? 2 * w->tile : w->tile ? NTI_PAIRS : 2 * NTI_PAIRS;
     return NT_OK;
 }
