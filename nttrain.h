@@ -62,6 +62,7 @@
 //     NTTRAIN_NO_STDIO         no <stdio.h>: nt_print, nt_report_print and files by path go; nt_io hooks stay
 //     NTTRAIN_NO_MALLOC        no <stdlib.h>: a tape needs memory or an allocator
 //     NTTRAIN_NO_FILES         without the file section
+//     NTTRAIN_NO_KERNELS       without infinite-width kernels, empirical kernels and predictions: for hosts that only train. All layers stay
 //     NTTRAIN_DEBUG            rewound memory is not used again, and the use of a rewound tensor is an error
 //     NTTRAIN_ISA_BASELINE     only the instruction set that the compiler was told to use (smaller)
 //     NTTRAIN_ISA_PORTABLE     plain C without vectors
@@ -1084,6 +1085,7 @@ NT_API nt_tensor *nt_apply(nt_layer *net, nt_tensor *x, const nt_apply_desc *des
 NT_API nt_params nt_parameters(const nt_layer *net); // in the order of the layers; lives with the layer
 NT_API nt_params nt_layer_state(const nt_layer *net); // running statistics, for example: variables that are not trained; count 0: none
 
+#ifndef NTTRAIN_NO_KERNELS
 // >>infinite width
 // ---------------------------------------------------------------------------------------------------------------------
 // The kernels of a network whose layers are infinitely wide: NNGP, the covariance of one output channel over random parameters, and
@@ -1394,6 +1396,7 @@ NT_API nt_status nt_predict_flow(nt_tape *t, const nt_predict_flow_desc *desc);
 // The learning rate below which gradient descent on the mean squared error converges: 2 (1 + momentum) entries / largest eigenvalue, with
 // `entries` those of y (0: n). NaN on failure.
 NT_API double nt_max_learning_rate(nt_tape *t, nt_dtype dtype, int64_t n, const void *ntk_dd, int64_t entries, double momentum);
+#endif // NTTRAIN_NO_KERNELS
 
 // >>optimizers
 // ---------------------------------------------------------------------------------------------------------------------
@@ -1917,6 +1920,7 @@ static nti_object *nti_object_of(const void *p) {
 }
 static void *nti_object_body(nti_object *o) { return (char *)o + nti_round_up(sizeof(nti_object), 16); }
 
+#if !defined(NTTRAIN_NO_FILES) || !defined(NTTRAIN_NO_KERNELS)
 // Gives back an object that nothing refers to any more; its bytes return when everything newer has gone too.
 static void nti_high_release(nt_tape *t, void *p) {
     nti_object_of(p)->kind = NTI_RELEASED;
@@ -1926,6 +1930,7 @@ static void nti_high_release(nt_tape *t, void *p) {
         nti_end_rewind(t, &t->high, t->high.used - bytes);
     }
 }
+#endif
 
 #if !defined(NTTRAIN_NO_FILES)
 static void *nti_file_alloc(nt_tape *t, size_t bytes) { return nti_high(t, NTI_PLAIN, NTI_FOR_OBJECT, bytes); }
@@ -3169,10 +3174,6 @@ enum {
     NTI_DUAL_FUNCTION,           // f(user, x), smooth or with a kink at 0; by expansion in Hermite polynomials
     NTI_DUAL_COUNT
 };
-#define NTI_DUAL_TERMS 41 // of an expansion: odd
-#define NTI_DUAL_ROOM (NTI_DUAL_TERMS + 4)
-#define NTI_DUAL_LANES 16 // arrays are multiples of this long
-
 typedef struct nti_dual {
     int kind; // 0: none
     double a, b, c;
@@ -3181,6 +3182,11 @@ typedef struct nti_dual {
     double (*f)(void *user, double x);
     void *user;
 } nti_dual;
+
+#ifndef NTTRAIN_NO_KERNELS
+#define NTI_DUAL_TERMS 41 // of an expansion: odd
+#define NTI_DUAL_ROOM (NTI_DUAL_TERMS + 4)
+#define NTI_DUAL_LANES 16 // arrays are multiples of this long
 
 typedef struct nti_dual_table { // arrays of the pass's floating type; n is a multiple of NTI_DUAL_LANES
     void (*prepare)(const nti_dual *d, const void *q, void *side, int64_t n); // side[s * n + j] from the variance q[j]
@@ -3301,6 +3307,7 @@ typedef struct nti_plane_table { // one for each pass and dtype
     void (*put)(const nti_plane *p, int64_t lanes, int64_t lane, int of_t, const int64_t *size, int64_t s1, int64_t s2, void *out);
     void (*relu_sides)(const void *q, void *side, int64_t n); // of NTI_TAIL_RELU; f32
 } nti_plane_table;
+#endif // NTTRAIN_NO_KERNELS
 #endif // NTI_IMPLEMENT && !NTI_PASS
 #ifdef NTI_PASS
 // >>kernels
@@ -6403,7 +6410,7 @@ static const nti_linear_table
 #undef NTI_STRIP_MINUS
 #undef NTI_STRIP_PUT
 #endif // NTI_PASS
-#ifdef NTI_PASS
+#if defined(NTI_PASS) && !defined(NTTRAIN_NO_KERNELS)
 // >>dual kernels
 // The rules of >>duals. Products of variances would leave the range of float, so they work with standard deviations s, the product
 // r = s1 s2, the correlation c and near = 1 - |c|, which is found without cancellation: where |k| comes close to r, the error of the
@@ -7352,7 +7359,7 @@ static const nti_plane_table NTI_K(nti_plane_table) = { NTI_K(nti_plane_make),  
 #endif
 #undef NTI_DUAL_RULES
 #undef NTI_DUAL_BOTH
-#endif // NTI_PASS
+#endif // NTI_PASS && !NTTRAIN_NO_KERNELS
 #ifdef NTI_PASS
 // The end of a pass: what the pass base defined goes, so that the next pass can start.
 #undef NTI_LV
@@ -7465,17 +7472,23 @@ struct nti_isa {
     const nti_rows_table *rows[2];
     const nti_update_table *update[2];
     const nti_linear_table *linear[2];
+    const nti_half_table *half;
+#ifndef NTTRAIN_NO_KERNELS
     const nti_dual_table *dual[2];
     const nti_plane_table *plane[2];
-    const nti_half_table *half;
+#endif
 };
+#ifdef NTTRAIN_NO_KERNELS
+#define NTI_ISA_KERNELS(suffix)
+#else
+#define NTI_ISA_KERNELS(suffix)                                                                                                    \
+    , { &nti_dual_table_f32_##suffix, &nti_dual_table_f64_##suffix }, { &nti_plane_table_f32_##suffix, &nti_plane_table_f64_##suffix }
+#endif
 #define NTI_ISA_ROW(suffix)                                                                                                        \
     { #suffix, { &nti_math_f32_##suffix, &nti_math_f64_##suffix }, { &nti_random_f32_##suffix, &nti_random_f64_##suffix },          \
       { &nti_gemm_f32_##suffix, &nti_gemm_f64_##suffix }, { &nti_rows_table_f32_##suffix, &nti_rows_table_f64_##suffix },           \
       { &nti_update_table_f32_##suffix, &nti_update_table_f64_##suffix },                                                          \
-      { &nti_linear_table_f32_##suffix, &nti_linear_table_f64_##suffix },                                                          \
-      { &nti_dual_table_f32_##suffix, &nti_dual_table_f64_##suffix },                                                         \
-      { &nti_plane_table_f32_##suffix, &nti_plane_table_f64_##suffix }, &nti_half_table_f32_##suffix }
+      { &nti_linear_table_f32_##suffix, &nti_linear_table_f64_##suffix }, &nti_half_table_f32_##suffix NTI_ISA_KERNELS(suffix) }
 static const struct nti_isa nti_isas[] = {
     NTI_ISA_ROW(base),
 #if NTI_DISPATCH
@@ -7499,6 +7512,7 @@ static const struct nti_isa *nti_isa_choose(nt_isa isa) {
 #endif
     return isa == NT_ISA_AUTO || isa == NT_ISA_BASELINE ? &nti_isas[0] : NULL;
 }
+#ifndef NTTRAIN_NO_KERNELS
 // >>expansions
 // Hermite coefficients of any function: a_n = E F(z) h_n(z) for unit normal z, where F(z) = f(s z) and h_n = He_n / sqrt(n!). In double,
 // by one source for all passes: Gauss's rule on panels that are finer towards 0, where F bends when s is large, and where a kink may be.
@@ -7644,6 +7658,7 @@ static void nti_dual_variances(const nti_dual *d, const double q[4], double k[4]
         dot[j] = (q[j] > 0 ? m.slope[0][j] + m.slope[1][j] : a[1][j] * a[1][j]) / (at[j] * at[j]);
     }
 }
+#endif // NTTRAIN_NO_KERNELS
 // >>integers
 // The maps of i32, u32 and bool, and conversion between all dtypes. Integer arithmetic wraps and never traps: it is done
 // on unsigned words, division by zero gives 0. Maps that are the same for both signs share their function.
@@ -22206,6 +22221,9 @@ NT_API const char *nt_config_string(void) {
 #if defined(NTTRAIN_NO_FILES)
            ", no files"
 #endif
+#if defined(NTTRAIN_NO_KERNELS)
+           ", no kernels"
+#endif
 #if defined(NTTRAIN_DEBUG)
            ", debug"
 #endif
@@ -23365,6 +23383,11 @@ NT_API nt_layer *nt_upsample_layer(nt_tape *t, nt_shape factor) {
     return nti_pool_layer(t, "nt_upsample_layer", NTI_UPSAMPLE, factor, NULL);
 }
 
+// Activations on one number, for the expansions of their kernels.
+#ifdef NTTRAIN_NO_KERNELS
+#define NTI_SCALAR(f) NULL
+#else
+#define NTI_SCALAR(f) f
 static double nti_of_tanh(void *user, double x) { return (void)user, tanh(x); }
 static double nti_of_sigmoid(void *user, double x) { return (void)user, 1 / (1 + exp(-x)); }
 static double nti_of_softplus(void *user, double x) { return (void)user, x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)); }
@@ -23380,6 +23403,7 @@ static double nti_of_mish(void *user, double x) { return x * tanh(nti_of_softplu
 static double nti_of_soft_sign(void *user, double x) { return (void)user, x / (1 + fabs(x)); }
 static double nti_of_log_sigmoid(void *user, double x) { return -nti_of_softplus(user, -x); }
 static double nti_of_atan(void *user, double x) { return (void)user, atan(x); }
+#endif
 
 // Activations by the function that records them; those that are known here have a name in reports, and a dual: a closed form with its
 // numbers, or f.
@@ -23399,16 +23423,16 @@ static const nti_activation nti_activations[] = {
     { nt_exp, "Exp", NTI_DUAL_EXP, 1, 1, NULL },
     { nt_sign, "Sign", NTI_DUAL_SIGN, 0, 0, NULL },
     { nt_cos, "Cos", NTI_DUAL_SIN, 1, 1, NULL },
-    { nt_tanh, "Tanh", NTI_DUAL_FUNCTION, 0, 0, nti_of_tanh },
-    { nt_sigmoid, "Sigmoid", NTI_DUAL_FUNCTION, 0, 0, nti_of_sigmoid },
-    { nt_softplus, "Softplus", NTI_DUAL_FUNCTION, 0, 0, nti_of_softplus },
-    { nt_silu, "Silu", NTI_DUAL_FUNCTION, 0, 0, nti_of_silu },
-    { nt_gelu_tanh, "GeluTanh", NTI_DUAL_FUNCTION, 0, 0, nti_of_gelu_tanh },
-    { nt_selu, "Selu", NTI_DUAL_FUNCTION, 0, 0, nti_of_selu },
-    { nt_mish, "Mish", NTI_DUAL_FUNCTION, 0, 0, nti_of_mish },
-    { nt_soft_sign, "SoftSign", NTI_DUAL_FUNCTION, 0, 0, nti_of_soft_sign },
-    { nt_log_sigmoid, "LogSigmoid", NTI_DUAL_FUNCTION, 0, 0, nti_of_log_sigmoid },
-    { nt_atan, "Atan", NTI_DUAL_FUNCTION, 0, 0, nti_of_atan },
+    { nt_tanh, "Tanh", NTI_DUAL_FUNCTION, 0, 0, NTI_SCALAR(nti_of_tanh) },
+    { nt_sigmoid, "Sigmoid", NTI_DUAL_FUNCTION, 0, 0, NTI_SCALAR(nti_of_sigmoid) },
+    { nt_softplus, "Softplus", NTI_DUAL_FUNCTION, 0, 0, NTI_SCALAR(nti_of_softplus) },
+    { nt_silu, "Silu", NTI_DUAL_FUNCTION, 0, 0, NTI_SCALAR(nti_of_silu) },
+    { nt_gelu_tanh, "GeluTanh", NTI_DUAL_FUNCTION, 0, 0, NTI_SCALAR(nti_of_gelu_tanh) },
+    { nt_selu, "Selu", NTI_DUAL_FUNCTION, 0, 0, NTI_SCALAR(nti_of_selu) },
+    { nt_mish, "Mish", NTI_DUAL_FUNCTION, 0, 0, NTI_SCALAR(nti_of_mish) },
+    { nt_soft_sign, "SoftSign", NTI_DUAL_FUNCTION, 0, 0, NTI_SCALAR(nti_of_soft_sign) },
+    { nt_log_sigmoid, "LogSigmoid", NTI_DUAL_FUNCTION, 0, 0, NTI_SCALAR(nti_of_log_sigmoid) },
+    { nt_atan, "Atan", NTI_DUAL_FUNCTION, 0, 0, NTI_SCALAR(nti_of_atan) },
     { nt_relu6, "Relu6", NTI_DUAL_NONE, 0, 0, NULL },
     { nt_hard_tanh, "HardTanh", NTI_DUAL_NONE, 0, 0, NULL },
     { nt_hard_sigmoid, "HardSigmoid", NTI_DUAL_NONE, 0, 0, NULL },
@@ -23439,7 +23463,7 @@ NT_API nt_layer *nt_gelu_tanh_layer(nt_tape *t) { return nt_activation_layer(t, 
 
 NT_API nt_layer *nt_elu_layer(nt_tape *t, double alpha) {
     nt_layer *l = nti_leaf_layer(t, "nt_elu_layer", NTI_ELU);
-    if (l) l->number = alpha, l->dual.kind = NTI_DUAL_FUNCTION, l->dual.f = nti_of_elu, l->dual.user = &l->number;
+    if (l) l->number = alpha, l->dual.kind = NTI_DUAL_FUNCTION, l->dual.f = NTI_SCALAR(nti_of_elu), l->dual.user = &l->number;
     return l;
 }
 
@@ -24242,6 +24266,7 @@ NT_API nt_params nt_layer_state(const nt_layer *net) {
     return net->initialised ? nti_list(net->list + net->params, net->states) : nti_list(NULL, 0);
 }
 
+#ifndef NTTRAIN_NO_KERNELS
 // Whole lanes of the same numbers through the kernels of the base, so that the value is the same on every machine of the kind.
 NT_API nt_dual nt_layer_dual(const nt_layer *l, double q11, double q22, double q12) {
     nt_dual r;
@@ -24273,6 +24298,7 @@ NT_API nt_dual nt_layer_dual(const nt_layer *l, double q11, double q22, double q
     nti_end_rewind(l->tape, &l->tape->low, low);
     return r;
 }
+#endif // NTTRAIN_NO_KERNELS
 
 static void nti_layer_rewound(void *layer, uint64_t serial) { // parameters newer than the mark are gone
     nt_layer *l = (nt_layer *)layer;
@@ -24281,6 +24307,7 @@ static void nti_layer_rewound(void *layer, uint64_t serial) { // parameters newe
     for (int j = 0; j < l->slots; j++) l->param[j] = NULL;
     for (int k = 0; k < l->steps; k++) l->path[k] = NULL;
 }
+#ifndef NTTRAIN_NO_KERNELS
 // >>infinite width
 // ---------------------------------------------------------------------------------------------------------------------
 // A network as a list of steps on covariances. Heads make a plane of one offset of planes of their operands; elementwise steps change
@@ -30544,6 +30571,7 @@ NT_API double nt_max_learning_rate(nt_tape *t, nt_dtype dtype, int64_t n, const 
     return nti_work_end(&w) == NT_OK ? 2 * (1 + momentum) * (double)(entries ? entries : n) / (top + 1e-12) : (double)NAN;
 }
 
+#endif // NTTRAIN_NO_KERNELS
 // >>optimizers
 // ---------------------------------------------------------------------------------------------------------------------
 // An optimizer describes; its state (moments, accumulators, counters) is made by the first step that needs it and shared

@@ -7,6 +7,7 @@
 //     fuzz_files FILE...                                            these inputs, once each
 #ifndef NTTRAIN_ISA_BASELINE
 #define NTTRAIN_ISA_BASELINE // compiles in a third of the time; test_ops sees the other instruction sets
+#define NTTRAIN_NO_KERNELS
 #endif
 #define NTTRAIN_IMPLEMENTATION
 #include "../nttrain.h"

@@ -48,7 +48,8 @@ else
 fi
 
 # 2. configurations
-for define in NTTRAIN_ISA_BASELINE NTTRAIN_ISA_PORTABLE NTTRAIN_NO_STDIO NTTRAIN_NO_MALLOC NTTRAIN_NO_FILES NTTRAIN_DEBUG; do
+for define in NTTRAIN_ISA_BASELINE NTTRAIN_ISA_PORTABLE NTTRAIN_NO_STDIO NTTRAIN_NO_MALLOC NTTRAIN_NO_FILES NTTRAIN_NO_KERNELS \
+    'NTTRAIN_NO_KERNELS -DNTTRAIN_NO_FILES -DNTTRAIN_NO_STDIO -DNTTRAIN_NO_MALLOC' NTTRAIN_DEBUG; do
     [ "$mode" = all ] && how="-O1 -c -o $work/configured.o" || how=-fsyntax-only
     try "-D$define" "$CC" -std=c99 $strict -D$define $how "$work/whole.c"
 done
@@ -71,7 +72,7 @@ none_of() { # name, pattern of nm's lines, pattern of what is allowed
 none_of "no mutable statics" ' [bBdDC] ' ' \.'
 none_of "no exports but nt_*" ' [TVWRG] ' ' nt_'
 none_of "no calls that end the program or print" ' U (abort|exit|_exit|__assert_fail|assert|puts|perror)$' '^$'
-if try "without malloc" "$CC" -std=c99 -O1 -fno-pie -DNTTRAIN_NO_MALLOC -DNTTRAIN_NO_STDIO -DNTTRAIN_ISA_BASELINE -I"$here/.." -c "$work/whole.c" -o "$work/object.o"; then
+if try "without malloc" "$CC" -std=c99 -O0 -fno-pie -DNTTRAIN_NO_MALLOC -DNTTRAIN_NO_STDIO -DNTTRAIN_ISA_BASELINE -I"$here/.." -c "$work/whole.c" -o "$work/object.o"; then
     none_of "NTTRAIN_NO_MALLOC calls no allocation" ' U (malloc|calloc|realloc|free|aligned_alloc|posix_memalign)$' '^$'
     none_of "NTTRAIN_NO_STDIO calls no stdio" ' U .*(printf|fopen|fread|fwrite|fputs|putchar|std(in|out|err)).*$' '^$'
 fi
@@ -104,7 +105,7 @@ int sum_in_c(void) {
 }
 END
 two_units() { # compiler of the implementation, its source
-    $1 $strict -DNTTRAIN_ISA_BASELINE -O1 -c "$work/$2" -o "$work/whole.o" && "$CC" -std=c99 $strict -c "$work/use.c" -o "$work/use_c.o" &&
+    $1 $strict -DNTTRAIN_ISA_BASELINE -DNTTRAIN_NO_KERNELS -O1 -c "$work/$2" -o "$work/whole.o" && "$CC" -std=c99 $strict -c "$work/use.c" -o "$work/use_c.o" &&
         "$cxx" -std=c++11 $strict -c "$work/use.cpp" -o "$work/use_cpp.o" && "$cxx" "$work/whole.o" "$work/use_c.o" "$work/use_cpp.o" -o "$work/use" -lm && "$work/use"
 }
 cxx=${CXX:-c++}

@@ -1,6 +1,7 @@
 // Tests of the file section: safetensors, .npy and .npz, written and read; good files of other writers, and bad ones.
 #ifndef NTTRAIN_ISA_BASELINE
 #define NTTRAIN_ISA_BASELINE // compiles in a third of the time; test_ops sees the other instruction sets
+#define NTTRAIN_NO_KERNELS
 #endif
 #define NTTRAIN_IMPLEMENTATION
 #include "../nttrain.h"

@@ -2,6 +2,7 @@
 // depend on the count; replay for nonlinear reductions; errors. `build/test_maps SEED` runs one random program.
 #ifndef NTTRAIN_ISA_BASELINE
 #define NTTRAIN_ISA_BASELINE // compiles in a third of the time; test_ops sees the other instruction sets
+#define NTTRAIN_NO_KERNELS
 #endif
 #define NTTRAIN_IMPLEMENTATION
 #include "nttrain.h"

@@ -1,6 +1,7 @@
 // Rewound tensors, programs and leaves in a debug build: their use is an error that says so, never a crash, since rewound memory is not used again.
 #ifndef NTTRAIN_ISA_BASELINE
 #define NTTRAIN_ISA_BASELINE // compiles in a third of the time; test_ops sees the other instruction sets
+#define NTTRAIN_NO_KERNELS
 #endif
 #define NTTRAIN_IMPLEMENTATION
 #define NTTRAIN_DEBUG

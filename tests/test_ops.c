@@ -1,6 +1,7 @@
 // The walk of the operation table: every row is recorded on the random operands that its `sample` column makes, and checked
 // for everything that a row promises. No row is tested by name here; a new row is tested as soon as it stands in the table.
 #define NTTRAIN_TESTS
+#define NTTRAIN_NO_KERNELS
 #define NTTRAIN_IMPLEMENTATION
 #ifndef EVERY_INSTRUCTION_SET // check_all.sh: compiling them all takes a minute
 #define NTTRAIN_ISA_BASELINE

@@ -2,6 +2,7 @@
 // peak against the bytes that a run really touches, the time that compiling takes. Looks at the schedule inside.
 #ifndef NTTRAIN_ISA_BASELINE
 #define NTTRAIN_ISA_BASELINE // compiles in a third of the time; test_ops sees the other instruction sets
+#define NTTRAIN_NO_KERNELS
 #endif
 #define NTTRAIN_IMPLEMENTATION
 #include "../nttrain.h"

@@ -2,6 +2,7 @@
 // operations, nested nt_jvp on random graphs, and counts of nodes that show that the cost is a power of the degree.
 #ifndef NTTRAIN_ISA_BASELINE
 #define NTTRAIN_ISA_BASELINE // compiles in a third of the time; test_ops sees the other instruction sets
+#define NTTRAIN_NO_KERNELS
 #endif
 #define NTTRAIN_IMPLEMENTATION
 #include "../nttrain.h"
