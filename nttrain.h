@@ -26480,7 +26480,7 @@ static nt_status nti_cov_make_plan(nti_cov *w, const nt_layer *net, int64_t n1, 
     const nti_cov_step *in = &w->step[0];
     w->gram = !in->axes && !w->mixed && !w->d.masked && w->pick_step[0] == 1 && w->pick_step[1] == 1; // images one behind the other
     w->dots = w->gram || (in->channels > NTI_PAIRS && !w->d.masked);
-    w->tile = w->gram ? NTI_COV_TILE_IMAGES / 2 : nti_cov_is_flat(w) ? 4 : 0;
+    w->tile = w->gram ? NTI_COV_TILE_IMAGES / 2 : nti_cov_is_flat(w) && w->rows > 2 && w->columns > 2 ? 4 : 0; // fewer pairs go faster one by one
     w->lanes = w->tile ? w->tile * w->tile : NTI_PAIRS, w->own_lanes = w->gram ? 2 * w->tile : w->tile ? NTI_PAIRS : 2 * NTI_PAIRS;
     return NT_OK;
 }
