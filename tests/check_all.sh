@@ -41,7 +41,7 @@ with_flags() { # folder, flags, program...
 mkdir -p build
 step "check" make --no-print-directory check
 step "all compilers and standards" all_compilers
-step "kernels against wide networks" build/test_kernels all
+step "kernels against wide networks" build/test_finite_width all
 every_instruction_set() { # program
     cc -std=c99 -D_POSIX_C_SOURCE=200809L -O1 -I.. -I../examples -DEVERY_INSTRUCTION_SET "$1.c" -o "build/$1_every" -lm -lpthread && run "build/$1_every"
 }

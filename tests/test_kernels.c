@@ -1,5 +1,5 @@
 // Kernels of infinitely wide networks: the same bits however they are computed, bytes as planned, what a sink gets, numbers that stay
-// numbers, messages, and every layer's rule against its own finite network. `build/test_kernels all` holds wide ones against it, too.
+// numbers, and messages. (test_finite_width holds the rules of the layers against finite networks.)
 #define _POSIX_C_SOURCE 200809L
 #include "nttrain.h"
 #include "crew.h"
@@ -125,7 +125,7 @@ typedef struct problem {
 } problem;
 
 static nt_layer *net_of(gd_case *c, nt_tape *t, nt_dtype dtype, const char *text) {
-    wide_nets w = { c, t, dtype };
+    wide_nets w = { c, t, dtype, NULL, NULL };
     gd_node *spec = gd_parse(c, text);
     return spec ? wide_net(&w, spec) : NULL;
 }
@@ -1089,124 +1089,7 @@ static void known_mistakes(void) {
     nt_tape_close(t);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Finite networks
-// ---------------------------------------------------------------------------------------------------------------------
-// Random networks of width n have the kernels of infinite ones but for c / n of their size: each hidden layer makes the next one's
-// variances random, with relative variance var(f^2) / n; through f, bent, the mean moves by a multiple of it, less than 5 for what is here
-// (relu: E f^4 / (E f^2)^2 = 6, so 5 / n a layer). And five standard errors of the mean.
-typedef struct family {
-    const char *name, *net;
-    int rank;
-    int64_t size[3];
-    int hidden, tangents, networks;
-} family;
-
-// clang-format off
-static const family families[] = {
-    { "dense", "(serial (dense N W=1.5 b=0.1) (relu) (dense N W=1.2 b=0.1) (erf) (dense N))", 1, { 4 }, 2, 2, 150 },
-    { "standard", "(serial (dense N W=1.5 b=0.1 par=standard) (relu) (dense N W=1.2 b=0.3 par=standard) (gelu) (dense N par=standard))", 1, { 4 }, 2, 2, 150 },
-    { "sin, exp, polynomial", "(serial (dense N W=0.8 b=0.1) (sin) (dense N b=0.1) (exp a=0.8 b=0.4) (dense N W=0.9) (polynomial 0.2 1 -0.4) (dense N))", 1, { 4 }, 3, 2, 150 },
-    { "layer norm, leaky relu", "(serial (dense N W=1.5 b=0.1) (layer_norm) (leaky_relu 0.2) (dense N))", 1, { 4 }, 2, 2, 150 },
-    { "products", "(serial (fan_out 2) (parallel (serial (dense N b=0.1) (relu) (dense N b=0.2)) (dense N b=0.3)) (fan_in_prod) (dense N))", 1, { 4 }, 2, 2, 600 },
-    { "conv, flatten", "(serial (conv N (3) (1) SAME W=1.3 b=0.1) (relu) (conv N (2) (2) VALID W=1.1) (relu) (flatten) (dense N))", 2, { 5, 2 }, 2, 2, 100 },
-    { "circular conv, pools", "(serial (conv N (3) (1) CIRCULAR W=1.3 b=0.1) (relu) (avg_pool (2) (2) SAME) (conv N (3) (1) SAME) (abs) (global_avg_pool) (dense "
-      "N))", 2, { 6, 2 }, 2, 2, 100 },
-    { "transposed, skips", "(serial (conv N (3) (1) SAME W=1.3 b=0.1) (relu) (fan_out 2) (parallel (identity) (serial (conv N (2) (2) SAME) (relu)"
-      " (conv_transpose N (2) (2) SAME b=0.1) (relu))) (fan_in_concat -1) (conv N (3) (1) SAME) (relu) (global_avg_pool) (dense N))", 2, { 4, 2 }, 4, 2, 60 },
-    { "local, residual, resized", "(serial (conv_local N (3) (1) SAME W=1.3) (fan_out 2) (parallel (identity) (serial (relu) (conv N (3) (1) SAME))) (fan_in_sum)"
-      " (relu) (image_resize (7)) (dense N) (relu) (global_avg_pool) (dense N))", 2, { 4, 2 }, 3, 2, 100 },
-    { "index, sign, sum", "(serial (dense N W=1.3 b=0.1) (relu) (index : 1:4 :) (dense N) (sign) (global_sum_pool) (dense N))", 2, { 5, 2 }, 2, 2, 100 },
-};
-// clang-format on
-
-static void with_width(char *out, size_t size, const char *net, int width) { // every N
-    size_t at = 0;
-    for (const char *s = net; *s && at + 12 < size; s++)
-        if (*s == 'N' && (s == net || s[-1] == ' ') && s[1] != 'o')
-            at += (size_t)snprintf(out + at, size - at, "%d", width);
-        else
-            out[at++] = *s;
-    out[at] = 0;
-}
-
-typedef struct estimate {
-    double mean[2][4], error[2][4], limit[2][4];
-    int ok;
-} estimate;
-static estimate finite(const family *f, int width, int networks) {
-    estimate e;
-    gd_case c;
-    nt_monte_carlo_desc m;
-    nt_kernel_desc d;
-    char net[1024];
-    int64_t count = 0;
-    float limit[2][4], *x = (float *)pool_new(512, sizeof *x);
-    CLEAR(e), CLEAR(c), CLEAR(m), CLEAR(d), CLEAR(limit);
-    with_width(net, sizeof net, f->net, width);
-    random_state = 17;
-    for (int k = 0; k < 512; k++) x[k] = (float)uniform();
-    nt_tape *t = nt_tape_open(NULL);
-    nt_layer *l = net_of(&c, t, NT_F32, net);
-    d.dtype = m.dtype = NT_F32, d.shape = m.shape = nt_shape_make(f->rank, f->size), d.nngp = limit[0], d.ntk = limit[1];
-    m.nngp = e.mean[0], m.ntk = e.mean[1], m.nngp_squares = e.error[0], m.ntk_squares = e.error[1], m.count = &count,
-    m.tangents = f->tangents;
-    e.ok = l && nt_kernel(l, x, 2, NULL, 0, &d) == NT_OK && nt_kernel_monte_carlo(l, nt_key(3), networks, x, 2, NULL, 0, &m) == NT_OK;
-    if (!e.ok) tap_note("%s: %s", net, l ? nt_error(t) : c.error);
-    for (int k = 0; k < 2; k++) {
-        nt_standard_errors(e.error[k], count, 4, e.error[k]);
-        for (int j = 0; j < 4; j++) e.limit[k][j] = (double)limit[k][j];
-    }
-    nt_tape_close(t), gd_free_all(&c), pool_free(x);
-    return e;
-}
-
-// How far from the limit, in units of what is allowed; error: the largest share of five standard errors in the size.
-static double distance(const estimate *e, int which, double bias, double *error) {
-    double worst = 0;
-    for (int j = 0; j < 4; j++) {
-        double size = sqrt(fabs(e->limit[which][0] * e->limit[which][3])), allowed = 5 * e->error[which][j] + bias * size;
-        double far = fabs(e->mean[which][j] - e->limit[which][j]);
-        worst = far > worst * allowed ? far / allowed : worst, *error = fmax(*error, 5 * e->error[which][j] / size);
-    }
-    return worst;
-}
-
-static void finite_networks(int width, int share) {
-    for (size_t k = 0; k < sizeof families / sizeof families[0]; k++) {
-        const family *f = &families[k];
-        estimate e = finite(f, width, f->networks / share);
-        double error[2] = { 0, 0 }, bias = 5.0 * f->hidden / width, one = distance(&e, 0, bias, &error[0]),
-               two = distance(&e, 1, bias, &error[1]);
-        tap_ok(e.ok && one <= 1 && two <= 1,
-               "%s of width %d: %.2f and %.2f of what %d networks allow (5 errors: %.3f, %.3f; %.3f for the width)", f->name, width, one,
-               two, f->networks / share, error[0], error[1], bias);
-    }
-}
-
-// The weights of attention are products of random keys and queries: they come to their limit as 1 / sqrt(key), in the mean as 1 / key.
-static void finite_attention(void) {
-    static const family f = {
-        "attention",
-        "(serial (dense N b=0.2) (attention N N N 1 W_key=1.5 W_query=1.2 mechanism=relu) (global_avg_pool) (dense N))",
-        2,
-        { 4, 2 },
-        1,
-        2,
-        0
-    };
-    estimate narrow = finite(&f, 8, 2000), wide = finite(&f, 128, 400);
-    double none = 0, far[2] = { 0, 0 };
-    for (int j = 0; j < 4; j++) {
-        far[0] = fmax(far[0], fabs(narrow.mean[0][j] / narrow.limit[0][j] - 1)),
-        far[1] = fmax(far[1], fabs(wide.mean[0][j] / wide.limit[0][j] - 1));
-        none = fmax(none, 5 * wide.error[0][j] / wide.limit[0][j]);
-    }
-    tap_ok(narrow.ok && wide.ok && far[1] < far[0] / 2 && far[1] < none + 30.0 / 128,
-           "attention: %.3f from the limit at width 8, %.3f at 128 (5 errors: %.3f)", far[0], far[1], none);
-}
-
-int main(int argc, char **argv) {
+int main(void) {
     int workers_only = getenv("ONLY_THREADS") != NULL; // under the thread sanitizer
     for (int k = 0; k < NETS; k++)
         for (int v = 0; v < (workers_only ? 1 : 4); v++) same_bits(&nets[k], v % 2 ? NT_F64 : NT_F32, v / 2);
@@ -1220,8 +1103,7 @@ int main(int argc, char **argv) {
     numbers();
     integrated_functions();
     bad_layers(), bad_descriptors(), bad_graphs(), huge_images();
-    known_mistakes(), finite_networks(256, 1), finite_attention();
-    if (argc > 1 && !strcmp(argv[1], "all")) finite_networks(1024, 5);
+    known_mistakes();
     pool_end();
     return tap_end();
 }

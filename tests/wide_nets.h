@@ -11,6 +11,8 @@ typedef struct wide_nets {
     gd_case *c;
     nt_tape *t;
     nt_dtype dtype;
+    nt_layer *(*own)(struct wide_nets *w, const gd_node *n, void *user); // words of the program, asked first; NULL for others. NULL: none
+    void *user;
 } wide_nets;
 
 typedef struct wide_value {
@@ -124,6 +126,7 @@ static inline nt_layer *wide_conv(wide_nets *w, const gd_node *n) {
     memset(&d, 0, sizeof d);
     d.dtype = w->dtype, d.parameterization = wide_parameters(w, n, &d.bias, &d.W_std, &d.b_std, d.s), d.conv.padding = wide_padding(w, n, 3);
     if (!wide_window(w, n, 1, &window, d.conv.stride)) return NULL;
+    for (int k = 0; k < window.rank; k++) d.conv.dilation[k] = (int)wide_key(w, n, "dilation", 1);
     if (gd_is(n, "conv_local")) return nt_conv_local_layer(w->t, wide_int(w, n, 0), window, &d);
     return gd_is(n, "conv") ? nt_conv_layer(w->t, wide_int(w, n, 0), window, &d) : nt_conv_transpose_layer(w->t, wide_int(w, n, 0), window, &d);
 }
@@ -255,14 +258,16 @@ static inline nt_layer *wide_polynomial(wide_nets *w, const gd_node *n) {
 
 // The exact expectations are compared, so the number of points in the specification does not count.
 static inline nt_layer *wide_numerical(wide_nets *w, const gd_node *n) {
-    static const char *const words[] = { "tanh", "sigmoid", "softplus", "silu", "arctan", "softsign" };
-    static nt_tensor *(*const functions[])(nt_tensor *) = { nt_tanh, nt_sigmoid, nt_softplus, nt_silu, nt_atan, nt_soft_sign };
+    static const char *const words[] = { "tanh",     "sigmoid",   "softplus", "silu", "arctan",
+                                         "softsign", "gelu_tanh", "selu",     "mish", "log_sigmoid" };
+    static nt_tensor *(*const functions[])(nt_tensor *) = { nt_tanh,      nt_sigmoid,   nt_softplus, nt_silu, nt_atan,
+                                                            nt_soft_sign, nt_gelu_tanh, nt_selu,     nt_mish, nt_log_sigmoid };
     const char *f = wide_atom(w, n, 0);
     if (wide_int(w, n, 1) < 1) gd_fail(w->c, "(elementwise_numerical ...): no points");
-    for (int k = 0; k < 6; k++) {
+    for (size_t k = 0; k < sizeof words / sizeof words[0]; k++) {
         if (strcmp(f, words[k]) == 0) return nt_activation_layer(w->t, functions[k]);
     }
-    if (strcmp(f, "elu") == 0) return nt_elu_layer(w->t, 1);
+    if (strcmp(f, "elu") == 0) return nt_elu_layer(w->t, wide_key(w, n, "alpha", 1));
     return (nt_layer *)gd_fail(w->c, "(elementwise_numerical ...): the function %s is not known", f);
 }
 
@@ -289,6 +294,8 @@ static inline const wide_word_row *wide_find(const gd_node *n) {
 
 static inline nt_layer *wide_layer(wide_nets *w, const gd_node *n) {
     const wide_word_row *row = wide_find(n);
+    nt_layer *own = w->own ? w->own(w, n, w->user) : NULL;
+    if (own) return own;
     if (!row) return (nt_layer *)gd_fail(w->c, "the word %s is not known", n->word ? n->word : "");
     if (n->arg_count < row->least || n->arg_count > row->most) return (nt_layer *)gd_fail(w->c, "(%s ...) with %d arguments", n->word, n->arg_count);
     nt_layer *l = row->make(w, n);
