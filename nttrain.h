@@ -26565,7 +26565,8 @@ static nt_status nti_cov_run(nti_cov *w, size_t planned) {
     if (!memory) return nti_out_of_memory(t, "nt_kernel");
     nti_cov_work *work = nti_cov_workers(w, &k, &team, memory + (NTI_ALIGN - (size_t)(uintptr_t)memory % NTI_ALIGN) % NTI_ALIGN);
     nti_cov_call call = { work, 0 };
-    for (int64_t step = k.team || k.workers < 2 ? 1 : 4 * k.workers; call.first < k.blocks; call.first += step) {
+    int64_t each = w->gram ? 64 : 4; // blocks for a worker at a time: waking it up costs as much as a tile without positions
+    for (int64_t step = k.team || k.workers < 2 ? 1 : each * k.workers; call.first < k.blocks; call.first += step) {
         int64_t n = nti_min(step, k.blocks - call.first);
         if (nti_cov_asked(w)) return NT_CANCELLED;
         if (n > 1)
