@@ -222,13 +222,18 @@ static void check_descent(run *r, descent *d, nt_status status, const char *call
     check(r, "f_train", &d->train), check(r, "f_test", &d->test);
 }
 
+static double momentum_of(run *r) { // 0: a word without
+    if (!gd_is(r->c->spec, "gd_momentum")) return 0;
+    double m = gd_need_number(r->c, r->c->spec, "momentum");
+    return m == 0 ? NT_ZERO : m;
+}
+
 static void run_mse(run *r) { // gd_mse, gd_momentum
     descent d;
     nt_predict_mse_desc p;
     memset(&p, 0, sizeof p);
     p.learning_rate = gd_number(r->c, r->c->spec, "lr", 1);
-    if (gd_is(r->c->spec, "gd_momentum")) p.momentum = gd_need_number(r->c, r->c->spec, "momentum");
-    if (gd_is(r->c->spec, "gd_momentum") && p.momentum == 0) p.momentum = NT_ZERO;
+    p.momentum = momentum_of(r);
     if (!descent_of(r, &d)) return;
     nt_factor *f = factor_of(r, &d.dd, NT_EIGEN);
     if (!f) return;
@@ -243,8 +248,7 @@ static void run_flow(run *r) { // gd_momentum again, gd_xent, gd_logistic
     nt_predict_flow_desc p;
     memset(&p, 0, sizeof p);
     p.learning_rate = gd_number(r->c, r->c->spec, "lr", 1);
-    if (gd_is(r->c->spec, "gd_momentum")) p.momentum = gd_need_number(r->c, r->c->spec, "momentum");
-    if (gd_is(r->c->spec, "gd_momentum") && p.momentum == 0) p.momentum = NT_ZERO;
+    p.momentum = momentum_of(r);
     if (!descent_of(r, &d)) return;
     p.dtype = r->dtype, p.n = d.dd.shape.size[0], p.outputs = d.y.shape.size[1], p.ntk_dd = d.dd.data, p.y = d.y.data, p.f0_train = d.f0.data;
     p.test = d.td.shape.size[0], p.ntk_td = d.td.data, p.f0_test = d.g0.data, p.times = (int)d.t.size, p.time = (const double *)d.t.data;

@@ -1,6 +1,7 @@
 // Kernels of finite networks: every implementation against Jacobians from finite differences in f64, multiplied in loops written here;
 // golden cases; what is computed apart and what is not.
 #include "../nttrain.h"
+#include "heap.h"
 #include "tap.h"
 #include <math.h>
 #include <stdlib.h>
@@ -952,18 +953,6 @@ static double all_of_it(nt_tape *t) {
     return 1 + (double)h[1] + (double)k[2] + mean[3];
 }
 
-typedef struct heap {
-    long calls, fail_at, live;
-} heap;
-static void *heap_allocate(void *user, size_t bytes, size_t alignment) {
-    heap *h = (heap *)user;
-    void *p = NULL;
-    if (++h->calls == h->fail_at || posix_memalign(&p, alignment < sizeof(void *) ? sizeof(void *) : alignment, bytes)) return NULL;
-    h->live++;
-    return p;
-}
-static void heap_release(void *user, void *p, size_t bytes) { (void)bytes, ((heap *)user)->live--, free(p); }
-
 static void little_memory(void) {
     heap h;
     nt_tape_desc d;
@@ -972,10 +961,8 @@ static void little_memory(void) {
     size_t total = nt_memory(t).total;
     int ok = value != 0, failed = 0, tries = 0;
     nt_tape_close(t);
-    memset(&d, 0, sizeof d);
     for (long k = 1;; k++) { // each allocation fails once
-        memset(&h, 0, sizeof h);
-        h.fail_at = k, d.allocator.user = &h, d.allocator.allocate = heap_allocate, d.allocator.release = heap_release;
+        d = heap_desc(&h), h.fail_at = k;
         t = nt_tape_open(&d);
         double got = t ? all_of_it(t) : 0;
         ok = ok && (got == 0 ? !t || nt_error(t) != NULL : fabs(got - value) < 1e-5);

@@ -3,6 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "nttrain.h"
 #include "crew.h"
+#include "heap.h"
 #include "pool.h"
 #include "refused.h"
 #include "wide_nets.h"
@@ -497,25 +498,18 @@ static void stops(const net_row *r, int workers) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Memory
 // ---------------------------------------------------------------------------------------------------------------------
-typedef struct heap {
-    long calls, live, fail_at, first, last;
-} heap; // calls when the first unit or progress came, and the last
-static void *heap_allocate(void *user, size_t bytes, size_t alignment) {
-    heap *h = (heap *)user;
-    void *p = NULL;
-    if (++h->calls == h->fail_at || posix_memalign(&p, alignment < sizeof p ? sizeof p : alignment, bytes)) return NULL;
-    memset(p, 0xa5, bytes), h->live++;
-    return p;
-}
-static void heap_release(void *user, void *p, size_t bytes) { (void)bytes, ((heap *)user)->live--, free(p); }
-static int heap_take(void *user, const nt_kernel_unit *u) {
-    heap *h = (heap *)user;
+typedef struct watched {
+    heap heap;
+    long first, last; // calls when the first unit or progress came, and the last
+} watched;
+static int watched_take(void *user, const nt_kernel_unit *u) {
+    watched *w = (watched *)user;
     (void)u;
-    if (!h->first) h->first = h->calls;
-    h->last = h->calls;
+    if (!w->first) w->first = w->heap.calls;
+    w->last = w->heap.calls;
     return 0;
 }
-static void heap_done(void *user, double done) { (void)done, heap_take(user, NULL); }
+static void watched_done(void *user, double done) { (void)done, watched_take(user, NULL); }
 
 static int unchanged(nt_memory_use a, nt_memory_use b) {
     return a.nodes == b.nodes && a.temporaries == b.temporaries && a.objects == b.objects && a.scratch == b.scratch;
@@ -526,22 +520,22 @@ static void refusals(const net_row *r) {
     problem p;
     result whole = { NULL, NULL };
     for (long k = 0; k <= count + 1; k++) {
-        heap h;
-        nt_tape_desc desc;
-        CLEAR(h), CLEAR(desc), desc.allocator.user = &h, desc.allocator.allocate = heap_allocate, desc.allocator.release = heap_release;
+        watched w = { { 0, 0, 0, 0, 0, 0, 0 }, 0, 0 };
+        heap *h = &w.heap;
+        nt_tape_desc desc = heap_desc(h);
         if (!problem_open(&p, r, NT_F64, 0, &desc)) {
             wrong++;
             break;
         }
         result part = result_new(&p);
         nt_memory_use before = nt_memory(p.t);
-        long calls = h.calls;
-        h.fail_at = k ? calls + k : 0, p.d.progress.update = heap_done, p.d.progress.user = &h, p.d.sink.take = heap_take,
-        p.d.sink.user = &h;
+        long calls = h->calls;
+        h->fail_at = k ? calls + k : 0, p.d.progress.update = watched_done, p.d.progress.user = &w, p.d.sink.take = watched_take,
+        p.d.sink.user = &w;
         nt_status status = compute(&p, part);
         if (!k) {
-            count = h.calls - calls, whole = part, part = result_new(&p);
-            wrong += h.first != h.last || !h.first, compute(&p, part);
+            count = h->calls - calls, whole = part, part = result_new(&p);
+            wrong += w.first != w.last || !w.first, compute(&p, part);
         }
         if (k && k <= count && status != NT_ERROR_MEMORY) tap_note("request %ld: %s %s", k, nt_status_name(status), nt_error(p.t));
         if (k && k <= count)
@@ -549,9 +543,9 @@ static void refusals(const net_row *r) {
         else
             wrong += status != NT_OK || !same(&p, part, whole);
         wrong += !unchanged(before, nt_memory(p.t));
-        h.fail_at = 0;
+        h->fail_at = 0;
         if (k) wrong += compute(&p, part) != NT_OK || !same(&p, part, whole); // and again
-        result_free(part), problem_close(&p), wrong += h.live != 0;
+        result_free(part), problem_close(&p), wrong += h->live != 0 || h->bytes != 0 || h->wrong != 0;
     }
     if (whole.nngp) result_free(whole);
     tap_ok(!wrong, "%s: each of %ld requests refused: clean, and the next call works; none while it runs (%ld wrong)", r->name, failed,

@@ -1,44 +1,9 @@
 // Memory: an array, an allocator and malloc need the same bytes at any address; the bytes that are reported do, one less fails and
 // says so; every allocation may fail; everything is given back; running allocates nothing; marks, rewinds, budgets, shared scratch.
+#include "heap.h"
 #include "nttrain.h"
 #include "tap.h"
 #include <stdlib.h>
-
-// ---------------------------------------------------------------------------------------------------------------------
-// An allocator that counts, checks, fails on demand
-// ---------------------------------------------------------------------------------------------------------------------
-typedef struct heap {
-    long calls, fail_at, fail_from; // the call that fails; from which on all fail (0: none)
-    long live, bytes, wrong;
-    int closed;                     // a call while this is set is an error
-} heap;
-
-static void *heap_allocate(void *user, size_t bytes, size_t alignment) {
-    heap *h = (heap *)user;
-    void *p = NULL;
-    h->calls++;
-    if (h->closed) h->wrong++;
-    if (h->calls == h->fail_at || (h->fail_from && h->calls >= h->fail_from)) return NULL;
-    if (posix_memalign(&p, alignment < sizeof(void *) ? sizeof(void *) : alignment, bytes)) return NULL;
-    memset(p, 0xa5, bytes);
-    h->live++, h->bytes += (long)bytes;
-    return p;
-}
-
-static void heap_release(void *user, void *p, size_t bytes) {
-    heap *h = (heap *)user;
-    if (h->closed || !p) h->wrong++;
-    h->live--, h->bytes -= (long)bytes;
-    memset(p, 0xdd, bytes);
-    free(p);
-}
-
-static nt_tape_desc heap_desc(heap *h) {
-    nt_tape_desc d;
-    memset(&d, 0, sizeof d);
-    d.allocator.user = h, d.allocator.allocate = heap_allocate, d.allocator.release = heap_release;
-    return d;
-}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Scenarios: each does its work on t and gives a number that says whether it did it; 0 after an error
@@ -177,7 +142,6 @@ static void with_separators(size_t n, char *text) { // as messages write bytes
 // ---------------------------------------------------------------------------------------------------------------------
 static void test_totals(const scenario *s) {
     heap h;
-    memset(&h, 0, sizeof h);
     nt_tape_desc d = heap_desc(&h);
     outcome plain = play(s, NULL), counted = play(s, &d);
     tap_ok(plain.value != 0 && !plain.message[0], "%s, with malloc", s->name);
@@ -223,7 +187,6 @@ static void test_totals(const scenario *s) {
 
 static void test_failures(const scenario *s) { // each allocation fails once, and from there on
     heap h;
-    memset(&h, 0, sizeof h);
     nt_tape_desc d = heap_desc(&h);
     outcome o = play(s, &d);
     long calls = h.calls;
@@ -256,7 +219,6 @@ static void test_failures(const scenario *s) { // each allocation fails once, an
 
 static void test_running(void) { // runs with an allocator that must not be called
     heap h;
-    memset(&h, 0, sizeof h);
     nt_tape_desc d = heap_desc(&h);
     nt_tape *t = nt_tape_open(&d);
     nt_tensor *x = nt_input(t, NT_F32, NT_SHAPE(16, 20)), *y = nt_input(t, NT_I32, NT_SHAPE(16));
@@ -441,7 +403,6 @@ int main(void) {
     test_budget();
     test_sharing();
     heap h;
-    memset(&h, 0, sizeof h);
     nt_tape_desc d = heap_desc(&h);
     test_marks("with malloc", NULL);
     test_marks("with an allocator", &d);

@@ -1,6 +1,7 @@
 // Predictions from kernel matrices: reference values of neural networks' ensembles, matrix exponentials by their series, gradient descent step by
 // step, identities, solvers against each other, bad kernels and what is said of them, threads, every allocation failing.
 #include "nttrain.h"
+#include "heap.h"
 #include "pool.h"
 #include "tap.h"
 #include <math.h>
@@ -943,25 +944,15 @@ static void threads(everything *want) {
     }
 }
 
-typedef struct heap { long calls, live, fail_at; } heap;
-static void *heap_allocate(void *user, size_t bytes, size_t alignment) {
-    heap *h = (heap *)user;
-    void *p = NULL;
-    if (++h->calls == h->fail_at || posix_memalign(&p, alignment < sizeof p ? sizeof p : alignment, bytes)) return NULL;
-    memset(p, 0xa5, bytes), h->live++;
-    return p;
-}
-static void heap_release(void *user, void *p, size_t bytes) { (void)bytes, ((heap *)user)->live--, free(p); }
-
 static void memory(everything *want) {
     static everything got;
     long count = 0, wrong = 0, failed = 0;
     size_t total = 0;
     for (long k = 0;; k++) {
-        heap h = { 0, 0, k };
-        nt_tape_desc d;
-        CLEAR(d), memset(&got, 0, sizeof got);
-        d.allocator.user = &h, d.allocator.allocate = heap_allocate, d.allocator.release = heap_release;
+        heap h;
+        nt_tape_desc d = heap_desc(&h);
+        memset(&got, 0, sizeof got);
+        h.fail_at = k;
         nt_tape *tape = nt_tape_open(&d);
         if (!tape) continue;
         nt_memory_use before = nt_memory(tape);
@@ -973,7 +964,7 @@ static void memory(everything *want) {
         else if (status == NT_ERROR_MEMORY && nt_error(tape) && strstr(nt_error(tape), "bytes")) failed++;
         else wrong += status != NT_OK; // a failed search for a ridge would be no failure
         nt_tape_close(tape);
-        if (h.live) wrong++;
+        if (h.live || h.wrong) wrong++;
         if (k > count) break;
         if (k > 60 && k + 60 < count) k += count / 60; // not all of the many products in the middle
     }

@@ -1,6 +1,7 @@
 // Runs in slices: the same bits as in one go, whatever the clock says and however many workers there are; what is busy in between; what
 // cancelling leaves; training windows whose update runs in slices, too.
 #include "crew.h"
+#include "heap.h"
 #include "nttrain.h"
 #include "tap.h"
 #include <math.h>
@@ -386,24 +387,9 @@ static void test_rewind(void) {
     nt_tape_close(t);
 }
 
-typedef struct heap { long calls, closed, wrong; } heap;
-static void *heap_allocate(void *user, size_t bytes, size_t alignment) {
-    heap *h = (heap *)user;
-    void *p = NULL;
-    h->calls++, h->wrong += h->closed;
-    return posix_memalign(&p, alignment < sizeof p ? sizeof p : alignment, bytes) ? NULL : p;
-}
-static void heap_release(void *user, void *p, size_t bytes) {
-    heap *h = (heap *)user;
-    h->wrong += h->closed, (void)bytes;
-    free(p);
-}
-
 static void test_no_allocation(void) {
     heap h;
-    nt_tape_desc d;
-    memset(&h, 0, sizeof h), memset(&d, 0, sizeof d);
-    d.allocator.user = &h, d.allocator.allocate = heap_allocate, d.allocator.release = heap_release;
+    nt_tape_desc d = heap_desc(&h);
     nt_tape *t = nt_tape_open(&d);
     float numbers[600] = { 1, 2, 3 };
     nt_tensor *x = nt_input(t, NT_F32, NT_SHAPE(20, 30)), *w = nt_variable(t, NT_F32, NT_SHAPE(30, 20), numbers);
