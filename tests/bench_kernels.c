@@ -121,7 +121,6 @@ static void run(const bench *b, int threads, nt_isa isa, const char *name) {
     fflush(stdout);
     free(x), free(nngp), free(ntk);
     nt_tape_close(t);
-    crew_dismiss(&c);
 }
 
 int main(int argc, char **argv) {

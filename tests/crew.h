@@ -1,53 +1,20 @@
-// crew.h: the host's threads, nt_parallel by as many as there are workers, each taking the next index; the calling thread works, too.
+// crew.h: the host's threads for nt_parallel, as many as a test asks for; they are those of the examples.
 #ifndef CREW_H
 #define CREW_H
-#include "nttrain.h"
-#include <pthread.h>
-#include <string.h>
-
-enum { MOST_HANDS = 8 };
+#include "../examples/threads.h"
 
 typedef struct crew {
     int workers;
-    pthread_mutex_t lock;
-    int64_t next, n;
-    void (*fn)(void *arg, int64_t index, int worker);
-    void *arg;
     int64_t groups; // calls of for_each
 } crew;
 
-typedef struct crew_hand { crew *c; int index; pthread_t thread; } crew_hand;
-
-static void *crew_work(void *user) {
-    crew_hand *h = (crew_hand *)user;
-    for (;;) {
-        pthread_mutex_lock(&h->c->lock);
-        int64_t i = h->c->next++;
-        pthread_mutex_unlock(&h->c->lock);
-        if (i >= h->c->n) return NULL;
-        h->c->fn(h->c->arg, i, h->index);
-    }
-}
-
 static void crew_for_each(void *user, int64_t n, void (*fn)(void *arg, int64_t index, int worker), void *arg) {
     crew *c = (crew *)user;
-    crew_hand hands[MOST_HANDS];
-    c->next = 0, c->n = n, c->fn = fn, c->arg = arg, c->groups++;
-    for (int k = 0; k < c->workers; k++) {
-        hands[k].c = c, hands[k].index = k;
-        if (k + 1 == c->workers) crew_work(&hands[k]);
-        else pthread_create(&hands[k].thread, NULL, crew_work, &hands[k]);
-    }
-    for (int k = 0; k + 1 < c->workers; k++) pthread_join(hands[k].thread, NULL);
+    c->groups++;
+    threads_for_each(&c->workers, n, fn, arg);
 }
 
-static void crew_hire(crew *c, int workers) { // at most MOST_HANDS
-    memset(c, 0, sizeof *c);
-    c->workers = workers;
-    pthread_mutex_init(&c->lock, NULL);
-}
-
-static void crew_dismiss(crew *c) { pthread_mutex_destroy(&c->lock); }
+static void crew_hire(crew *c, int workers) { c->workers = workers, c->groups = 0; } // at most THREADS_MOST
 
 static nt_parallel crew_parallel(crew *c) { // for nt_tape_desc
     nt_parallel p;

@@ -392,7 +392,6 @@ static void same_bits(const net_row *r, nt_dtype dtype, int two) {
             if (workers == 3) good[4] &= blocks(&q, whole, other) && budgets(&q, whole, other);
             result_free(other), problem_close(&q);
         }
-        crew_dismiss(&c);
     }
     tap_ok(good[0] && good[1] && good[2] && good[3] && good[4],
            "%s, %s, %s: symmetric %d, blocks %d, sink %d, one kernel and budgets %d, workers %d", r->name, nt_dtype_name(dtype),
@@ -492,7 +491,7 @@ static void stops(const net_row *r, int workers) {
     CLEAR(w);
     good &= compute(&p, part) == NT_OK && same(&p, part, whole);
     tap_ok(good, "%s, %d workers: cancelled at each of %lld questions, then computed", r->name, workers, (long long)asked);
-    result_free(whole), result_free(part), problem_close(&p), crew_dismiss(&c);
+    result_free(whole), result_free(part), problem_close(&p);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -580,7 +579,6 @@ static void arrays(const net_row *r, int workers) {
     good &= planned < used + 64 && used < planned + 64; // arrays are counted in lines of 64
     tap_ok(good, "%s, %d workers: planned %zu bytes, used %zu; an array of %zu does, one byte less does not", r->name, workers, planned,
            used, total);
-    crew_dismiss(&c);
 }
 
 static void numbers_of_images(const net_row *r) {

@@ -74,7 +74,6 @@ static void test_workers(void) {
         uint64_t hash = train(&desc, 3);
         tap_ok(hash == alone, "the same bits with %d workers", workers);
         tap_ok(workers == 1 || c.groups > 0, "which were used (%lld times)", (long long)c.groups);
-        crew_dismiss(&c);
     }
 }
 
