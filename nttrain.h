@@ -1163,6 +1163,7 @@ typedef struct nt_kernel_record_desc {
     nt_kernel_spatial spatial;
     int train;                     // dropout is on
     nt_params W_std, b_std;        // scalars for all dense layers and convolutions, in the order of the layers; an item NULL, count 0: the layer's own
+    nt_params attention_std;       // six for each nt_global_self_attention_layer: key_std, value_std, query_std, out_std, b_std, position_std
     nt_tensor *pattern1, *pattern2; // of nt_aggregate_layer, as nt_apply_desc.pattern. NULL: each position has itself alone
 } nt_kernel_record_desc;
 typedef struct nt_kernels { nt_tensor *nngp, *ntk; } nt_kernels;
@@ -25490,14 +25491,12 @@ static double nti_cov_embedding(const nt_global_attention_desc *d, const nti_cov
     return d->decay == NT_POSITION_ONE_HOT ? i == j : d->decay == NT_POSITION_EXP ? exp(-d->alpha * away) : 1 / (1 + d->alpha * away);
 }
 
-// How much of the embeddings queries and keys see; of x: *own.
+// How much of the embeddings queries and keys see, whatever their variance; of x: *own.
 static double nti_cov_embedding_share(const nti_cov_step *s, double *own) {
     const nt_global_attention_desc *d = &s->layer->attention;
     double channels = (double)s->mixed_channels, more = d->position_channels ? d->position_channels : channels;
-    double position = d->position != NT_POSITION_NONE ? d->position_std * d->position_std : 0;
-    *own = 1;
-    if (d->position == NT_POSITION_CONCAT) *own = channels / (channels + more), position *= more / (channels + more);
-    return position;
+    *own = d->position == NT_POSITION_CONCAT ? channels / (channels + more) : 1;
+    return d->position == NT_POSITION_NONE ? 0 : d->position == NT_POSITION_CONCAT ? more / (channels + more) : 1;
 }
 
 // What queries and keys see: x mixed with the embeddings of positions.
@@ -25505,6 +25504,7 @@ static void nti_cov_embed(const nti_cov_step *s, const double *k, double *mixed)
     const nt_global_attention_desc *d = &s->layer->attention;
     int64_t n = nti_cov_positions(s->size);
     double own, position = nti_cov_embedding_share(s, &own);
+    position *= d->position_std * d->position_std;
     for (int64_t i = 0; i < n * n; i++) mixed[i] = own * k[i] + (position != 0 ? position * nti_cov_embedding(d, s, i / n, i % n) : 0);
 }
 
@@ -26688,6 +26688,12 @@ typedef struct nti_expected {
     nt_tensor *k, *dot;
 } nti_expected; // dot NULL: zero
 
+// Standard deviations of an attention layer in the order of nt_kernel_record_desc; NULL: the layer's own.
+enum { NTI_STD_KEY, NTI_STD_VALUE, NTI_STD_QUERY, NTI_STD_OUT, NTI_STD_BIAS, NTI_STD_POSITION, NTI_STDS };
+typedef struct nti_recur_stds {
+    nt_tensor *std[NTI_STDS];
+} nti_recur_stds;
+
 typedef struct nti_recur {
     nti_cov w;
     nt_kernel_record_desc d;
@@ -26696,6 +26702,7 @@ typedef struct nti_recur {
     uint8_t *full[NTI_COV_RUNS];               // by step: all pairs of positions are needed
     nti_activated *activated[2];               // by step
     nt_tensor **scale, **shift;                // by step: of weights and biases whose numbers are tensors
+    nti_recur_stds *attention;                 // by step
     int set, steps;                            // of the values in hand
     nt_tensor *nodes, *products;               // of expansions; NULL: not yet there
 } nti_recur;
@@ -27483,9 +27490,27 @@ static void nti_recur_dual(nti_recur *c, int v, int full) {
 
 // Layers that mix all positions -------------------------------------------------------------------------------------------
 
+// x times those of an attention's standard deviations that are marked, to this power, 1 or 2.
+static nt_tensor *nti_recur_times_std(const nti_recur *c, int v, nt_tensor *x, unsigned which, int power) {
+    const nt_global_attention_desc *d = &c->w.step[v].layer->attention;
+    double own[NTI_STDS], number = 1;
+    nt_tensor *by = NULL;
+    own[NTI_STD_KEY] = d->key_std, own[NTI_STD_VALUE] = d->value_std, own[NTI_STD_QUERY] = d->query_std, own[NTI_STD_OUT] = d->out_std;
+    own[NTI_STD_BIAS] = d->b_std, own[NTI_STD_POSITION] = d->position_std;
+    for (int k = 0; k < NTI_STDS; k++) {
+        nt_tensor *std = which >> k & 1 ? c->attention[v].std[k] : NULL;
+        if (std)
+            by = by ? nt_mul(by, std) : std;
+        else if (which >> k & 1)
+            number *= own[k];
+    }
+    if (number != 1) x = nt_scale(x, power == 2 ? number * number : number);
+    return by ? nt_mul(x, power == 2 ? nt_square(by) : by) : x;
+}
+
 // What queries and keys see: x mixed with the embeddings of positions.
-static nt_tensor *nti_recur_embed(const nti_recur *c, const nti_cov_step *s, nt_tensor *x) {
-    const nt_global_attention_desc *d = &s->layer->attention;
+static nt_tensor *nti_recur_embed(const nti_recur *c, int v, nt_tensor *x) {
+    const nti_cov_step *s = &c->w.step[v];
     int64_t n = nti_cov_positions(s->size);
     double own, position = nti_cov_embedding_share(s, &own);
     nt_shape shape = nti_recur_view(2, n, n, 0, 0, 0);
@@ -27493,16 +27518,16 @@ static nt_tensor *nti_recur_embed(const nti_recur *c, const nti_cov_step *s, nt_
     if (own != 1) x = nt_scale(x, own);
     if (position == 0 || !x) return x;
     nt_tensor *r = nti_constant_room(c->w.tape, NT_F64, &shape, &data);
-    for (int64_t i = 0; r && i < n * n; i++) ((double *)data)[i] = position * nti_cov_embedding(d, s, i / n, i % n);
-    return r ? nt_add(x, nt_cast(r, x->dtype)) : NULL;
+    for (int64_t i = 0; r && i < n * n; i++) ((double *)data)[i] = position * nti_cov_embedding(&s->layer->attention, s, i / n, i % n);
+    return r ? nt_add(x, nti_recur_times_std(c, v, nt_cast(r, x->dtype), 1u << NTI_STD_POSITION, 2)) : NULL;
 }
 
 static nt_tensor *nti_recur_attention_weights(const nti_recur *c, int v, int second) { // (n, positions, positions) of one side's images
     const nti_cov_step *s = &c->w.step[v];
-    const nt_global_attention_desc *d = &s->layer->attention;
     int x = s->input[0], set = c->set != NTI_PAIRS_OF ? c->set : second ? nti_recur_second(c) : NTI_FIRST;
     nt_tensor *k = nti_recur_form(c, c->value[set][x], nti_recur_positions(c, x), c->full[NTI_OWN][x], 1);
-    return nti_attend(d->mechanism, nt_scale(nti_recur_embed(c, s, k), d->query_std * d->key_std));
+    k = nti_recur_times_std(c, v, nti_recur_embed(c, v, k), 1u << NTI_STD_QUERY | 1u << NTI_STD_KEY, 1);
+    return nti_attend(s->layer->attention.mechanism, k);
 }
 
 // a x b' of matrices of positions; a and b belong to images.
@@ -27512,28 +27537,33 @@ static nt_tensor *nti_recur_between(const nti_recur *c, nt_tensor *a, nt_tensor 
 }
 
 static void nti_recur_attention(nti_recur *c, int v, nt_tensor *k, nt_tensor *t) {
-    const nti_cov_step *s = &c->w.step[v];
-    const nt_global_attention_desc *d = &s->layer->attention;
-    double std = d->out_std * d->value_std, bias = d->bias == NT_BIAS_ON ? d->b_std * d->b_std : 0;
+    const nt_global_attention_desc *d = &c->w.step[v].layer->attention;
+    const unsigned out = 1u << NTI_STD_OUT | 1u << NTI_STD_VALUE, in = 1u << NTI_STD_QUERY | 1u << NTI_STD_KEY;
     nt_tensor *y[2] = { k, t };
     if (!d->sqrt_scaling) {
         nt_tensor *g1 = nti_recur_attention_weights(c, v, 0), *g2 = c->set == NTI_PAIRS_OF ? nti_recur_attention_weights(c, v, 1) : g1;
         for (int a = 0; a < 2 && y[a]; a++)
-            y[a] = nt_scale(nti_recur_between(c, g1, d->position_values ? nti_recur_embed(c, s, y[a]) : y[a], g2), std * std);
+            y[a] = nti_recur_times_std(c, v, nti_recur_between(c, g1, d->position_values ? nti_recur_embed(c, v, y[a]) : y[a], g2), out, 2);
         if (t) y[1] = nt_add(y[1], nt_scale(y[0], 2));
     } else {
         nt_axes both;
-        nt_tensor *seen = nti_recur_embed(c, s, k), *seen_t = t ? nti_recur_embed(c, s, t) : NULL, *value = d->position_values ? seen : k;
-        both.count = 2, both.axis[0] = -2, both.axis[1] = NT_LAST, std *= d->query_std * d->key_std;
+        nt_tensor *seen = nti_recur_embed(c, v, k), *seen_t = t ? nti_recur_embed(c, v, t) : NULL, *value = d->position_values ? seen : k;
+        both.count = 2, both.axis[0] = -2, both.axis[1] = NT_LAST;
         nt_tensor *dot = nt_sum_axes(nt_mul(seen, value), both, 1);
-        y[0] = nt_scale(nt_mul(dot, seen), std * std);
+        y[0] = nti_recur_times_std(c, v, nt_mul(dot, seen), out | in, 2);
         if (t) {
             nt_tensor *slope = nt_add(nt_mul(seen, d->position_values ? seen_t : t), nt_mul(value, seen_t));
             y[1] = nt_add(nt_mul(nt_sum_axes(slope, both, 1), seen), nt_mul(dot, nt_add(seen_t, nt_scale(seen, 4))));
-            y[1] = nt_scale(y[1], std * std);
+            y[1] = nti_recur_times_std(c, v, y[1], out | in, 2);
         }
     }
-    for (int a = 0; a < 2 && bias != 0; a++) y[a] = nt_add_scalar(y[a], bias);
+    for (int a = 0; a < 2 && d->bias == NT_BIAS_ON && y[a]; a++) {
+        nt_tensor *b = c->attention[v].std[NTI_STD_BIAS];
+        if (b)
+            y[a] = nt_add(y[a], nt_square(b));
+        else if (d->b_std != 0)
+            y[a] = nt_add_scalar(y[a], d->b_std * d->b_std);
+    }
     c->value[c->set][v] = y[0];
     if (t) c->tangent[v] = y[1];
 }
@@ -27629,39 +27659,60 @@ static int nti_recur_wrong(nti_recur *c, nt_status status, const char *message) 
     return 0;
 }
 
+static int nti_recur_is_attention(const nti_cov_step *s) { return s->op == NTI_COV_MIX && nti_is_layer(s->layer, NTI_GLOBAL_ATTENTION); }
+
+static int nti_recur_count(const nti_recur *c, const char *list, const nt_params *given, int count, const char *of) { // 0 after an error
+    if (!given->count || (given->count == count && given->items)) return 1;
+    nti_sticky(c->w.tape, NT_ERROR_ARGUMENT, "nt_kernel_record: .%s has %d tensors, the network takes %d: %s", list, given->count, count,
+               of);
+    return 0;
+}
+
+// Number `at` of a list of standard deviations; none: why there is nothing that it could be, or NULL. 0 after an error.
+static int nti_recur_std(const nti_recur *c, const nt_layer *l, const char *list, const nt_params *given, int at, const char *none,
+                         nt_tensor **std) {
+    *std = given->count ? given->items[at] : NULL;
+    if (!*std) return 1;
+    if (!nti_alive(*std)) return 0;
+    if (!none && ((*std)->tape != c->w.tape || (*std)->rank || (*std)->dtype != c->w.d.dtype))
+        none = "a scalar of the images' dtype, on their tape";
+    else if (!none)
+        return 1;
+    nti_sticky(c->w.tape, NT_ERROR_ARGUMENT, "nt_kernel_record: .%s[%d] of %s is %v; it takes %s", list, at, l->label, *std, none);
+    return 0;
+}
+
 // Squares of the standard deviations that are tensors. 0 after an error.
 static int nti_recur_weights(nti_recur *c) {
-    const nt_params *given[2] = { &c->d.W_std, &c->d.b_std };
-    nt_tape *t = c->w.tape;
-    int layers = 0, at = 0;
-    for (int v = 0; v < c->w.steps; v++) layers += nti_recur_is_weighted(&c->w.step[v]);
-    for (int j = 0; j < 2; j++)
-        if (given[j]->count && (given[j]->count != layers || !given[j]->items)) {
-            nti_sticky(t, NT_ERROR_ARGUMENT, "nt_kernel_record: .%s has %d tensors, the network %d dense layers and convolutions",
-                       j ? "b_std" : "W_std", given[j]->count, layers);
-            return 0;
-        }
+    int layers = 0, attentions = 0;
+    for (int v = 0; v < c->w.steps; v++)
+        layers += nti_recur_is_weighted(&c->w.step[v]), attentions += nti_recur_is_attention(&c->w.step[v]);
+    if (!nti_recur_count(c, "W_std", &c->d.W_std, layers, "one for each dense layer and convolution") ||
+        !nti_recur_count(c, "b_std", &c->d.b_std, layers, "one for each dense layer and convolution") ||
+        !nti_recur_count(c, "attention_std", &c->d.attention_std, NTI_STDS * attentions, "six for each attention layer"))
+        return 0;
+    layers = attentions = 0;
     for (int v = 0; v < c->w.steps; v++) {
         const nti_cov_step *s = &c->w.step[v], *x = s->inputs ? &c->w.step[s->input[0]] : NULL;
+        const nt_layer *l = s->layer;
+        for (int k = 0; k < NTI_STDS && nti_recur_is_attention(s); k++) {
+            const char *none = k == NTI_STD_BIAS && l->attention.bias != NT_BIAS_ON                 ? "none: there is no bias"
+                               : k == NTI_STD_POSITION && l->attention.position == NT_POSITION_NONE ? "none: there are no positions"
+                                                                                                    : NULL;
+            if (!nti_recur_std(c, l, "attention_std", &c->d.attention_std, NTI_STDS * attentions + k, none, &c->attention[v].std[k]))
+                return 0;
+        }
+        attentions += nti_recur_is_attention(s);
         if (!nti_recur_is_weighted(s)) continue;
         double window = 1;
-        for (int k = 0; k < NTI_SPACE && x->op == NTI_COV_TAPS && x->layer == s->layer; k++) window *= (double)x->axis[k].window;
-        for (int j = 0; j < 2; j++) {
-            nt_tensor *std = given[j]->count ? given[j]->items[at] : NULL;
-            if (!std) continue;
-            if (!nti_alive(std)) return 0;
-            if (std->tape != t || std->rank || std->dtype != c->w.d.dtype || (j && !s->layer->use[1])) {
-                nti_sticky(t, NT_ERROR_ARGUMENT, "nt_kernel_record: .%s[%d] of %s is %v; it takes %s", j ? "b_std" : "W_std", at,
-                           s->layer->label, std,
-                           j && !s->layer->use[1] ? "none: there is no bias" : "a scalar of the images' dtype, on their tape");
-                return 0;
-            }
-            if (j)
-                c->shift[v] = nt_square(std);
-            else
-                c->scale[v] = nt_scale(nt_square(std), 1 / window);
-        }
-        at++;
+        nt_tensor *W, *b;
+        for (int k = 0; k < NTI_SPACE && x->op == NTI_COV_TAPS && x->layer == l; k++) window *= (double)x->axis[k].window;
+        if (!nti_recur_std(c, l, "W_std", &c->d.W_std, layers, NULL, &W) ||
+            !nti_recur_std(c, l, "b_std", &c->d.b_std, layers, l->use[1] ? NULL : "none: there is no bias", &b))
+            return 0;
+        if (W) c->scale[v] = nt_scale(nt_square(W), 1 / window);
+        if (b) c->shift[v] = nt_square(b);
+        layers++;
     }
     return 1;
 }
@@ -27698,6 +27749,7 @@ static int nti_recur_plan(nti_recur *c, const nt_layer *net) {
     c->tangent = (nt_tensor **)nti_cov_room(&c->w, c->steps, sizeof(nt_tensor *));
     c->scale = (nt_tensor **)nti_cov_room(&c->w, c->steps, sizeof(nt_tensor *)),
     c->shift = (nt_tensor **)nti_cov_room(&c->w, c->steps, sizeof(nt_tensor *));
+    c->attention = (nti_recur_stds *)nti_cov_room(&c->w, c->steps, sizeof(nti_recur_stds));
     if (c->w.failed) {
         nti_no_room(t, "nt_kernel_record");
         return 0;

@@ -9,6 +9,9 @@
 
 #define CLEAR(d) memset(&(d), 0, sizeof(d))
 #define MAX_LAYERS 12
+#define MAX_ATTENTIONS 2
+#define STDS 6 // of an attention layer
+#define MAX_INPUTS (2 + 2 * MAX_LAYERS + MAX_ATTENTIONS * STDS)
 #define MAX_NUMBERS 4096
 
 static gd_case wide_case; // of the parser
@@ -21,7 +24,8 @@ static double chance(void) { // -1 to 1
 // ---------------------------------------------------------------------------------------------------------------------
 // Problems
 // ---------------------------------------------------------------------------------------------------------------------
-// A net in the language of the golden cases, where each W=@ and b=@ is one of the numbers; images; and what is differentiated: the sum of
+// A net in the language of the golden cases, where each W=@ and b=@ is one of the numbers, and so are those of attention layers, W_key=$,
+// W_value=$, W_query=$, W_out=$, b=$, W_pos=$; images; and what is differentiated: the sum of
 // all numbers of both kernels, each times a random one.
 typedef struct problem {
     const char *net;
@@ -32,6 +36,8 @@ typedef struct problem {
     nt_dtype dtype;                  // the recorded kernel's; the numbers and derivatives are f64
     int layers, biased[MAX_LAYERS];
     double W[MAX_LAYERS], b[MAX_LAYERS];
+    int attentions, attended[MAX_ATTENTIONS][STDS];
+    double attention[MAX_ATTENTIONS][STDS];
     double x1[MAX_NUMBERS], x2[MAX_NUMBERS];
     double pattern[MAX_NUMBERS];     // of both; has_pattern
     int has_pattern;
@@ -46,11 +52,22 @@ static int64_t image_size(const problem *p) {
     return n;
 }
 
+// Which number of an attention layer the text in front of `at` names.
+static int attention_std(const char *at) {
+    static const char *const names[STDS] = { "W_key=", "W_value=", "W_query=", "W_out=", " b=", "W_pos=" };
+    for (int k = 0; k < STDS; k++)
+        if (strncmp(at - strlen(names[k]), names[k], strlen(names[k])) == 0) return k;
+    tap_note("no number of attention: %s", at);
+    return 0;
+}
+
 static nt_layer *problem_net(const problem *p, nt_tape *t) {
     wide_nets w;
     char *text = (char *)gd_alloc(&wide_case, 8192), *to = text;
-    int layer = -1;
+    int layer = -1, attention = -1;
     for (const char *c = p->net; *c; c++) {
+        attention += strncmp(c, "(attention", 10) == 0;
+        if (*c == '$') { to += snprintf(to, 32, "%.17g", p->attention[attention][attention_std(c)]); continue; }
         if (*c != '@') { *to++ = *c; continue; }
         if (c[-2] == 'W') layer++;
         to += snprintf(to, 32, "%.17g", c[-2] == 'W' ? p->W[layer] : p->b[layer]);
@@ -63,8 +80,13 @@ static nt_layer *problem_net(const problem *p, nt_tape *t) {
 }
 
 static void problem_layers(problem *p) { // numbers to begin with
-    p->layers = 0;
+    p->layers = p->attentions = 0;
     for (const char *c = p->net; *c; c++) {
+        p->attentions += strncmp(c, "(attention", 10) == 0;
+        if (*c == '$') {
+            int at = p->attentions - 1, k = attention_std(c);
+            p->attended[at][k] = 1, p->attention[at][k] = 0.8 + 0.2 * chance();
+        }
         if (*c != '@') continue;
         if (c[-2] == 'W') p->biased[p->layers] = 0, p->W[p->layers] = 1.1 + 0.2 * chance(), p->layers++;
         else p->biased[p->layers - 1] = 1, p->b[p->layers - 1] = 0.3 + 0.2 * chance();
@@ -93,7 +115,7 @@ static double problem_value(problem *p) {
 typedef struct recorded {
     nt_tape *t;
     nt_layer *net;
-    nt_tensor *x1, *x2, *W[MAX_LAYERS], *b[MAX_LAYERS], *y; // y: the sum of the weighted numbers
+    nt_tensor *x1, *x2, *W[MAX_LAYERS], *b[MAX_LAYERS], *attention[MAX_ATTENTIONS * STDS], *y; // y: the sum of the weighted numbers
     nt_kernels k;
 } recorded;
 
@@ -111,9 +133,14 @@ static recorded problem_record(problem *p) {
         r.W[k] = nt_variable(r.t, NT_F64, NT_SCALAR, &p->W[k]);
         if (p->biased[k]) r.b[k] = nt_variable(r.t, NT_F64, NT_SCALAR, &p->b[k]);
     }
-    nt_tensor *W[MAX_LAYERS], *b[MAX_LAYERS];
+    nt_tensor *W[MAX_LAYERS], *b[MAX_LAYERS], *attention[MAX_ATTENTIONS * STDS];
+    for (int k = 0; k < STDS * p->attentions; k++) {
+        if (p->attended[k / STDS][k % STDS]) r.attention[k] = nt_variable(r.t, NT_F64, NT_SCALAR, &p->attention[k / STDS][k % STDS]);
+        attention[k] = nt_cast(r.attention[k], p->dtype);
+    }
     for (int k = 0; k < p->layers; k++) W[k] = nt_cast(r.W[k], p->dtype), b[k] = nt_cast(r.b[k], p->dtype);
     d.spatial = p->spatial, d.train = p->train, d.W_std.count = d.b_std.count = p->layers, d.W_std.items = W, d.b_std.items = b;
+    d.attention_std.count = STDS * p->attentions, d.attention_std.items = attention;
     if (p->has_pattern) {
         int64_t positions = image_size(p) / p->shape.size[p->shape.rank - 1];
         d.pattern1 = nt_constant(r.t, NT_F64, NT_SHAPE(p->n1, positions, positions), p->pattern);
@@ -183,7 +210,7 @@ static double slope(problem *p, double *numbers, const double *direction, int64_
 // All of the values, from one program; NULL after an error. They live until the next call.
 static const double *const *evaluate(recorded *r, int count, nt_tensor **values) {
     static double room[8 * MAX_NUMBERS];
-    static const double *at[4 + 4 * MAX_LAYERS];
+    static const double *at[2 + 2 * MAX_INPUTS];
     nt_params all = { count, values };
     nt_program *program = nt_error(r->t) ? NULL : nt_compile_many(r->t, all, NULL);
     if (!program || nt_run(program) != NT_OK) {
@@ -198,7 +225,7 @@ static const double *const *evaluate(recorded *r, int count, nt_tensor **values)
     return at;
 }
 
-// What the problem's value depends on: images, then W_std and b_std of each layer; where their numbers are.
+// What the problem's value depends on: images, then the standard deviations of each layer; where their numbers are.
 static int inputs_of(problem *p, recorded *r, nt_tensor **x, double **numbers) {
     int count = 0;
     x[count] = r->x1, numbers[count++] = p->x1;
@@ -207,14 +234,16 @@ static int inputs_of(problem *p, recorded *r, nt_tensor **x, double **numbers) {
         x[count] = r->W[k], numbers[count++] = &p->W[k];
         if (r->b[k]) x[count] = r->b[k], numbers[count++] = &p->b[k];
     }
+    for (int k = 0; k < STDS * p->attentions; k++)
+        if (r->attention[k]) x[count] = r->attention[k], numbers[count++] = &p->attention[k / STDS][k % STDS];
     return count;
 }
 
 // The worst error of the derivatives along random directions: [1] of those with respect to images, [0] of the others. h: of differences.
 static void gradient_error(problem *p, recorded *r, const double *h, double *worst) {
     static double direction[MAX_NUMBERS];
-    nt_tensor *x[2 + 2 * MAX_LAYERS];
-    double *numbers[2 + 2 * MAX_LAYERS], size = 0;
+    nt_tensor *x[MAX_INPUTS];
+    double *numbers[MAX_INPUTS], size = 0;
     int count = inputs_of(p, r, x, numbers);
     nt_params in = { count, x }, g = nt_grads(r->y, in);
     const double *const *got = g.count ? evaluate(r, count, g.items) : NULL;
@@ -316,11 +345,13 @@ static void test_layers(void) {
         { "(conv 8 (2) (1) SAME W=@ b=@) (relu) (dropout 0.8) (dense 8 W=@ b=@) (relu) (dropout 0.5) (flatten) (dense 8 W=@)", 2, { 3, 2 }, NT_FULL },
         { "(conv 8 (2) (1) SAME W=@ b=@) (index 1: ::-2 :) (dot_general 1.5) (relu) (global_avg_pool) (dense 8 W=@ b=@)", 2, { 5, 2 }, NT_FULL },
         { "(index ::-1 :) (dense 8 W=@ b=@) (relu)", 1, { 3 }, NT_FULL },
-        { "(dense 8 W=@ b=@) (attention 4 8 8 2 W_key=0.9 W_query=0.7 W_out=0.8 W_value=1.2 b=0.5) (relu) (global_avg_pool) (dense 8 W=@)", 2, { 3, 2 },
+        { "(dense 8 W=@ b=@) (attention 4 8 8 2 W_key=$ W_query=$ W_out=$ W_value=$ b=$) (relu) (global_avg_pool) (dense 8 W=@)", 2, { 3, 2 },
           NT_FULL },
-        { "(conv 8 (2) (1) SAME W=@ b=@) (attention 4 8 8 2 W_key=0.9 b=0.5 pos=concat n_pos=3 W_pos=0.6 decay=exp val_pos=1) (relu) (flatten) (dense 8 W=@)",
+        { "(conv 8 (2) (1) SAME W=@ b=@) (attention 4 8 8 2 W_key=$ W_value=1.2 b=0.5 pos=concat n_pos=3 W_pos=$ decay=exp val_pos=1) (relu) (flatten) (dense 8 W=@)",
           2, { 3, 2 }, NT_FULL },
         { "(dense 8 W=@ b=@) (attention 4 8 8 2 scaling=sqrt mechanism=identity pos=sum val_pos=1) (relu) (dense 8 W=@)", 2, { 3, 2 }, NT_FULL },
+        { "(attention 4 8 8 2 W_key=$ W_query=$ b=$ pos=sum W_pos=$ decay=inv) (relu) (dense 8 W=@) "
+          "(attention 4 8 8 2 W_key=0.9 W_query=$ W_out=$ W_value=$ b=$ pos=concat W_pos=$ scaling=sqrt mechanism=identity) (erf)", 2, { 3, 3 }, NT_FULL },
         { "(aggregate) (dense 8 W=@ b=@) (relu) (aggregate) (dense 8 W=@ b=@) (relu)", 2, { 3, 2 }, NT_FULL },
     };
     for (size_t k = 0; k < sizeof list / sizeof list[0]; k++)
@@ -350,8 +381,8 @@ static problem edge_problem(const char *net, int own) {
 // Both kernels, all first derivatives, and the second ones along random directions.
 static int derivatives_finite(problem *p) {
     recorded r = problem_record(p);
-    nt_tensor *x[2 + 2 * MAX_LAYERS], *along[2 + 2 * MAX_LAYERS], *out[4 + 4 * MAX_LAYERS];
-    double *numbers[2 + 2 * MAX_LAYERS], d[15];
+    nt_tensor *x[MAX_INPUTS], *along[MAX_INPUTS], *out[2 + 2 * MAX_INPUTS];
+    double *numbers[MAX_INPUTS], d[15];
     int count = inputs_of(p, &r, x, numbers), outputs = 0, good = 0;
     for (int k = 0; k < count; k++) {
         for (int i = 0; i < 15; i++) d[i] = chance();
@@ -508,9 +539,11 @@ static void test_errors(void) {
     nt_kernel_record_desc d;
     nt_dense_desc plain;
     nt_elementwise_desc silent;
-    CLEAR(d), CLEAR(plain), CLEAR(silent);
+    nt_global_attention_desc attention;
+    CLEAR(d), CLEAR(plain), CLEAR(silent), CLEAR(attention);
+    attention.features = attention.key = attention.value = attention.heads = 2;
     plain.bias = NT_BIAS_OFF;
-    nt_tensor *x = nt_full(t, NT_F32, NT_SHAPE(3, 4), 1), *image = nt_full(t, NT_F32, NT_SHAPE(3, 4, 4, 1), 1), *W = nt_scalar(t, NT_F32, 1), *two[2] = { W, W };
+    nt_tensor *x = nt_full(t, NT_F32, NT_SHAPE(3, 4), 1), *image = nt_full(t, NT_F32, NT_SHAPE(3, 4, 4, 1), 1), *W = nt_scalar(t, NT_F32, 1), *two[2] = { W, W }, *six[6] = { 0 };
     nt_layer *net = NT_SERIAL(t, nt_dense_layer(t, 8, NULL), nt_relu_layer(t), nt_dense_layer(t, 8, &plain)), *bad;
     nt_kernels k = nt_kernel_record(net, x, NULL, NULL);
     tap_ok(k.nngp && k.ntk && k.nngp->rank == 2 && k.nngp->shape[1] == 3 && k.nngp->dtype == NT_F32, "without a descriptor");
@@ -528,11 +561,17 @@ static void test_errors(void) {
     d.spatial = (nt_kernel_spatial)7;
     REFUSED(net, x, NULL, NT_ERROR_ARGUMENT, "nt_kernel_record|.spatial", "a spatial that is none");
     CLEAR(d), d.W_std.count = 1, d.W_std.items = two;
-    REFUSED(net, x, NULL, NT_ERROR_ARGUMENT, "nt_kernel_record|.W_std has 1|the network 2", "too few W_std");
+    REFUSED(net, x, NULL, NT_ERROR_ARGUMENT, "nt_kernel_record|.W_std has 1|takes 2", "too few W_std");
     CLEAR(d), d.b_std.count = 2, d.b_std.items = two;
     REFUSED(net, x, NULL, NT_ERROR_ARGUMENT, "nt_kernel_record|.b_std[1]|no bias", "a b_std where there is no bias");
     two[1] = x, d.W_std = d.b_std, d.b_std.count = 0;
     REFUSED(net, x, NULL, NT_ERROR_ARGUMENT, "nt_kernel_record|.W_std[1]|f32[3,4]|scalar", "a W_std that is no scalar");
+    CLEAR(d), d.attention_std.count = 6, d.attention_std.items = six;
+    REFUSED(net, x, NULL, NT_ERROR_ARGUMENT, "nt_kernel_record|.attention_std has 6|takes 0", "numbers of an attention that is not there");
+    bad = nt_global_self_attention_layer(t, &attention), six[5] = W;
+    REFUSED(bad, image, NULL, NT_ERROR_ARGUMENT, "nt_kernel_record|.attention_std[5]|no positions", "a position_std where there are no positions");
+    six[5] = NULL, six[4] = W, attention.bias = NT_BIAS_OFF, bad = nt_global_self_attention_layer(t, &attention);
+    REFUSED(bad, image, NULL, NT_ERROR_ARGUMENT, "nt_kernel_record|.attention_std[4]|no bias", "the same of a bias");
     CLEAR(d);
     REFUSED(net, image, NT_LIST(nt_full(other, NT_F32, NT_SHAPE(3, 4, 4, 1), 1)).items[0], NT_ERROR_ARGUMENT, "nt_kernel_record|another tape", "two tapes");
     bad = nt_max_pool_layer(t, NT_WINDOW(2, 2));
