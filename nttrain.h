@@ -960,7 +960,7 @@ NT_API nt_layer *nt_rbf_layer(nt_tape *t, double gamma); // sqrt(2) sin(sqrt(2 g
 NT_API nt_layer *nt_exp_layer(nt_tape *t, double a, double b);           // a exp(b x)
 NT_API nt_layer *nt_gaussian_layer(nt_tape *t, double a, double b);      // a exp(b x^2)
 NT_API nt_layer *nt_gabor_layer(nt_tape *t);                             // exp(-x^2) sin(x)
-NT_API nt_layer *nt_monomial_layer(nt_tape *t, int degree);              // x^degree, degree >= 0
+NT_API nt_layer *nt_monomial_layer(nt_tape *t, int degree);              // x^degree, degree 0 to 1,000
 NT_API nt_layer *nt_rectified_monomial_layer(nt_tape *t, int degree);    // the same where x >= 0, else 0
 NT_API nt_layer *nt_polynomial_layer(nt_tape *t, int count, const double *coefficients); // sum of coefficients[k] x^k; they are copied
 NT_API nt_layer *nt_hermite_layer(nt_tape *t, int degree); // He_degree(x) / sqrt(degree!); its kernel assumes inputs of variance 1
@@ -22570,10 +22570,11 @@ static nt_tensor *nti_upsample_apply(const nt_layer *l, nt_tensor *x, nt_tensor 
     for (int k = 0; k < d; k++) {
         split.size[1 + 2 * k] = wide.size[1 + 2 * k] = x->shape[1 + k];
         split.size[2 + 2 * k] = 1, wide.size[2 + 2 * k] = l->window.size[k];
-        shape.size[1 + k] = x->shape[1 + k] * l->window.size[k];
     }
     split.size[2 * d + 1] = wide.size[2 * d + 1] = x->shape[d + 1];
-    return nt_reshape(nt_broadcast(nt_reshape(x, split), wide), shape);
+    nt_tensor *y = nt_broadcast(nt_reshape(x, split), wide);
+    for (int k = 0; k < d && y; k++) shape.size[1 + k] = x->shape[1 + k] * l->window.size[k]; // y has as many elements
+    return nt_reshape(y, shape);
 }
 
 static nt_tensor *nti_activation_apply(const nt_layer *l, nt_tensor *x, nt_tensor *const *p, const nti_application *a) {
@@ -23469,8 +23470,8 @@ NT_API nt_layer *nt_elu_layer(nt_tape *t, double alpha) {
 }
 
 static nt_layer *nti_dual_layer(nt_tape *t, const char *name, const char *label, int kind, double a, double b, double c, int degree) {
-    if (t && (degree < 0 || a - a != 0 || b - b != 0 || c - c != 0)) {
-        nti_sticky(t, NT_ERROR_ARGUMENT, "%s: numbers are finite, a degree is not negative", name);
+    if (t && (degree < 0 || degree > 1000 || a - a != 0 || b - b != 0 || c - c != 0)) {
+        nti_sticky(t, NT_ERROR_ARGUMENT, "%s: numbers are finite, a degree is not negative and at most 1,000", name);
         return NULL;
     }
     nt_layer *l = nti_leaf_layer(t, name, NTI_CLOSED_FORM);
@@ -24342,6 +24343,7 @@ enum { NTI_OWN, NTI_BETWEEN, NTI_COV_RUNS };
     3 // the largest planes, or NTI_COV_SLOTS smaller ones, that each worker of a team makes before the calling thread takes them
 #define NTI_COV_SLOTS 32
 #define NTI_COV_MOST 16777216 // positions of an image: bytes of a plan do not overflow
+#define NTI_COV_CHANNELS ((int64_t)1 << 53)
 #define NTI_COV_FACTORS 4     // different offsets of one value in a stage
 
 typedef struct nti_cov_axis { // how an axis of a step comes from that of its operand
@@ -24351,6 +24353,7 @@ typedef struct nti_cov_axis { // how an axis of a step comes from that of its op
     int transposed, circular;
     const int32_t *first, *to; // MAP: index q of the operand adds to to[first[q]] .. with these weights; NULL: to itself
     const double *weight;
+    int32_t *needed; // and room for a count of the result's offsets
 } nti_cov_axis;
 
 typedef struct nti_cov_step {
@@ -24437,8 +24440,13 @@ static void *nti_cov_room(nti_cov *w, int64_t count, size_t size) { // zeroed, u
 
 static int64_t nti_cov_positions(const int64_t *size) { return size[0] * size[1] * size[2]; }
 
+static const char *nti_cov_label(const nt_layer *l) {
+    static const char *const joins[] = { "nt_sum_layer", "nt_product_layer", "nt_concat_layer" };
+    return nti_is_layer(l, NTI_JOIN) ? joins[l->join] : l->label;
+}
+
 static int nti_cov_wrong(nti_cov *w, const nt_layer *l, const char *message) {
-    nti_fail(w->tape, NT_ERROR_ARGUMENT, "%s: %s %s", nti_call_name(w->tape, "nt_kernel"), l ? l->label : "the network", message);
+    nti_fail(w->tape, NT_ERROR_ARGUMENT, "%s: %s %s", nti_call_name(w->tape, "nt_kernel"), l ? nti_cov_label(l) : "the network", message);
     return -1;
 }
 
@@ -24449,9 +24457,20 @@ static int nti_cov_shape_wrong(nti_cov *w, const nt_layer *l, int x, const char 
     for (int k = 0; k < s->axes; k++) shape.size[shape.rank++] = s->size[s->place[k]];
     shape.size[shape.rank++] = s->channels;
     nti_fail(w->tape, NT_ERROR_SHAPE, "%s: %s of %S (spatial axes, channels): %s", nti_call_name(w->tape, "nt_kernel"),
-             l ? l->label : "an image", &shape, message);
+             l ? nti_cov_label(l) : "an image", &shape, message);
     return -1;
 }
+
+// Sizes that can be added and multiplied by windows and strides; 0 after an error.
+static int nti_cov_countable(nti_cov *w, const nt_layer *l, int x) {
+    const nti_cov_step *s = &w->step[x];
+    double positions = 1;
+    for (int k = 0; k < NTI_SPACE; k++) positions *= (double)s->size[k];
+    if (positions > NTI_COV_MOST) return nti_cov_shape_wrong(w, l, x, "more than 16,777,216 positions") + 1;
+    if (s->channels > NTI_COV_CHANNELS) return nti_cov_shape_wrong(w, l, x, "more than 2^53 channels") + 1;
+    return 1;
+}
+static int64_t nti_cov_channels(double channels) { return (int64_t)fmin(channels, 2.0 * (double)NTI_COV_CHANNELS); }
 
 // A step like its operand x (-1: none) in all that it does not say otherwise. -1: no memory.
 static int nti_cov_add(nti_cov *w, int op, const nt_layer *l, int inputs, const int *x) {
@@ -24463,13 +24482,13 @@ static int nti_cov_add(nti_cov *w, int op, const nt_layer *l, int inputs, const 
     }
     nti_cov_step *s = &w->step[w->steps];
     if (inputs) *s = w->step[x[0]];
-    s->op = op, s->inputs = inputs, s->layer = l, s->sides = 0;
+    s->op = op, s->inputs = inputs, s->layer = l, s->sides = s->pooled = 0, memset(s->over, 0, sizeof s->over);
     s->input = (int *)nti_cov_room(w, inputs + 1, sizeof *s->input);
     s->weight = (double *)nti_cov_room(w, inputs + 1, sizeof *s->weight);
     if (!s->input || !s->weight) return -1;
     for (int k = 0; k < inputs; k++) s->input[k] = x[k], s->weight[k] = 1;
     for (int k = 0; k < NTI_SPACE; k++) {
-        nti_cov_axis one = { s->size[k], s->size[k], 1, 1, 1, 0, 0, 0, NULL, NULL, NULL };
+        nti_cov_axis one = { s->size[k], s->size[k], 1, 1, 1, 0, 0, 0, NULL, NULL, NULL, NULL };
         s->axis[k] = one;
     }
     return w->steps++;
@@ -24487,6 +24506,8 @@ static int nti_cov_masked(nti_cov *w, const nt_layer *l, int x) {
 // Weights and biases of a dense layer or a convolution, over the mean of `window` products.
 static int nti_cov_affine(nti_cov *w, const nt_layer *l, int x, double window) {
     double W = l->W_std, b = l->use[1] ? l->b_std : 0, channels = (double)w->step[x].channels;
+    if (isnan(W) || isnan(b))
+        return nti_cov_wrong(w, l, "has an initializer without a limit: .W_std and .b_std, or one that scales by fan in (a bias: normal)");
     int y = nti_cov_one(w, NTI_COV_AFFINE, l, x);
     if (y < 0) return y;
     nti_cov_step *s = &w->step[y];
@@ -24504,7 +24525,17 @@ static int nti_cov_affine(nti_cov *w, const nt_layer *l, int x, double window) {
 static int nti_cov_axes(nti_cov *w, const nt_layer *l, int x) { // 0 after an error
     const nti_cov_step *s = &w->step[x];
     if (l->window.rank != s->axes) return nti_cov_shape_wrong(w, l, x, "the window has another number of axes") + 1;
+    for (int k = 0; k < s->axes; k++)
+        if (l->window.size[k] < 1 || l->window.size[k] > NTI_COV_MOST)
+            return nti_cov_shape_wrong(w, l, x, "a window has 1 to 16,777,216 positions") + 1;
     return 1;
+}
+
+// As the finite layers have it, for errors of the same numbers.
+static int nti_cov_strides(nti_cov *w, const nt_layer *l, nt_padding padding, const int *stride, const int *dilation) { // 0 after an error
+    int wrong = (unsigned)padding > NT_CIRCULAR_SAME;
+    for (int k = 0; k < l->window.rank; k++) wrong |= stride[k] < 0 || (dilation && dilation[k] < 0);
+    return !wrong || nti_cov_wrong(w, l, "takes positive strides and dilations, and padding of nt_padding") + 1;
 }
 
 static int nti_cov_is_circular(nt_padding padding) { return padding == NT_CIRCULAR || padding == NT_CIRCULAR_SAME; }
@@ -24539,7 +24570,10 @@ static void nti_cov_padding_transposed(nti_cov_axis *a, nt_padding padding, cons
 
 static int nti_cov_conv(nti_cov *w, const nt_layer *l, int x, int transposed) {
     if (l->conv.groups > 1) return nti_cov_wrong(w, l, "with groups has no infinite-width rule");
-    if (!nti_cov_axes(w, l, x)) return -1;
+    if (!nti_cov_axes(w, l, x) || !nti_cov_strides(w, l, l->conv.padding, l->conv.stride, l->conv.dilation)) return -1;
+    for (int k = 0; k < l->window.rank; k++)
+        if (l->conv.lhs_dilation[k] != 0 && l->conv.lhs_dilation[k] != 1)
+            return nti_cov_wrong(w, l, "with .lhs_dilation has no infinite-width rule: nt_conv_transpose_layer has");
     int y = nti_cov_one(w, NTI_COV_TAPS, l, x);
     if (y < 0) return y;
     nti_cov_step *s = &w->step[y];
@@ -24566,15 +24600,16 @@ typedef struct nti_cov_matrix {
     nti_cov_axis a;
     int average, exclude, method, antialias;
     const double *data;
+    double *sum;
 } nti_cov_matrix;
 static double nti_cov_pool_weight(const nti_cov_matrix *m, int64_t p, int64_t q) {
     const nti_cov_axis *a = &m->a;
-    int64_t begin = p * a->stride - a->low, real = 0, hits = 0;
-    for (int64_t u = 0; u < a->window; u++) {
-        int64_t at = begin + u;
-        if (a->circular) at = (at % a->in + a->in) % a->in;
-        real += at >= 0 && at < a->in, hits += at == q;
-    }
+    int64_t begin = p * a->stride - a->low, real = a->window, hits = q >= begin && q < begin + a->window;
+    if (a->circular) {
+        int64_t first = ((q - begin) % a->in + a->in) % a->in; // of the window's elements that fold to q
+        hits = first < a->window ? (a->window - 1 - first) / a->in + 1 : 0;
+    } else
+        real = nti_max(0, nti_min(a->in, begin + a->window) - nti_max(0, begin));
     return (double)hits / (double)(!m->average ? 1 : m->exclude ? nti_max(real, 1) : a->window);
 }
 
@@ -24587,7 +24622,8 @@ static int nti_cov_lists(nti_cov *w, nti_cov_axis *a, const nti_cov_matrix *m, d
         for (int64_t p = 0; p < a->out; p++) entries += weight(m, p, q) != 0;
     int32_t *first = (int32_t *)nti_cov_room(w, a->in + 1, sizeof *first), *to = (int32_t *)nti_cov_room(w, entries, sizeof *to);
     double *value = (double *)nti_cov_room(w, entries, sizeof *value);
-    if (!first || !to || !value) return 0;
+    a->needed = (int32_t *)nti_cov_room(w, 2 * a->out, sizeof *a->needed);
+    if (!first || !to || !value || !a->needed) return 0;
     int32_t n = 0;
     for (int64_t q = 0; q < a->in; q++) {
         first[q] = n;
@@ -24599,7 +24635,7 @@ static int nti_cov_lists(nti_cov *w, nti_cov_axis *a, const nti_cov_matrix *m, d
 }
 
 static int nti_cov_pool(nti_cov *w, const nt_layer *l, int x, int average) {
-    if (!nti_cov_axes(w, l, x)) return -1;
+    if (!nti_cov_axes(w, l, x) || !nti_cov_strides(w, l, l->pool.padding, l->pool.stride, NULL)) return -1;
     int y = nti_cov_one(w, NTI_COV_MAP, l, x);
     if (y < 0) return y;
     nti_cov_step *s = &w->step[y];
@@ -24643,7 +24679,7 @@ static int nti_cov_readout(nti_cov *w, const nt_layer *l, int x, int diagonal, i
     double positions = 1;
     for (int k = 0; k < NTI_SPACE; k++) positions *= (double)s->size[k], s->size[k] = 1;
     s->diagonal = diagonal, s->scale = !average ? 1 : diagonal ? 1 / positions : 1 / (positions * positions), s->axes = 0;
-    if (diagonal) s->channels *= (int64_t)positions, s->gaussian = 0;
+    if (diagonal) s->channels = nti_cov_channels((double)s->channels * positions), s->gaussian = 0;
     return y;
 }
 
@@ -24707,9 +24743,20 @@ static double nti_cov_nearest_weight(const nti_cov_matrix *m, int64_t p, int64_t
 
 static double nti_cov_bilinear_weight(const nti_cov_matrix *m, int64_t p, int64_t q) {
     double step = (double)m->a.in / (double)m->a.out, at = ((double)p + 0.5) * step - 0.5, reach = step > 1 && m->antialias ? step : 1,
-           sum = 0;
-    for (int64_t k = 0; k < m->a.in; k++) sum += fmax(0, 1 - fabs(at - (double)k) / reach);
-    return fmax(0, 1 - fabs(at - (double)q) / reach) / sum;
+           weight = fmax(0, 1 - fabs(at - (double)q) / reach);
+    return weight == 0 ? 0 : weight / m->sum[p];
+}
+
+// What the weights of each position of the result add up to; 0: no memory.
+static int nti_cov_bilinear_sums(nti_cov *w, nti_cov_matrix *m) {
+    double step = (double)m->a.in / (double)m->a.out, reach = step > 1 && m->antialias ? step : 1;
+    m->sum = (double *)nti_cov_room(w, m->a.out, sizeof *m->sum);
+    for (int64_t p = 0; m->sum && p < m->a.out; p++) {
+        double at = ((double)p + 0.5) * step - 0.5;
+        for (int64_t k = nti_max(0, (int64_t)(at - reach)), end = nti_min(m->a.in, (int64_t)(at + reach) + 2); k < end; k++)
+            m->sum[p] += fmax(0, 1 - fabs(at - (double)k) / reach);
+    }
+    return m->sum != NULL;
 }
 
 static int nti_cov_resize(nti_cov *w, const nt_layer *l, int x) {
@@ -24723,6 +24770,7 @@ static int nti_cov_resize(nti_cov *w, const nt_layer *l, int x) {
         if (a->in == l->window.size[k]) continue;
         memset(&m, 0, sizeof m);
         a->out = s->size[s->place[k]] = l->window.size[k], m.a = *a, m.antialias = !l->resize.no_antialias;
+        if (l->resize.method == NT_BILINEAR && !nti_cov_bilinear_sums(w, &m)) return -1;
         if (!nti_cov_lists(w, a, &m, l->resize.method == NT_NEAREST ? nti_cov_nearest_weight : nti_cov_bilinear_weight)) return -1;
     }
     return nti_cov_masked(w, l, y);
@@ -24766,6 +24814,7 @@ static int nti_cov_scale(nti_cov *w, const nt_layer *l, int x, int op, double sc
 }
 
 static int nti_cov_dropout(nti_cov *w, const nt_layer *l, int x) { // the covariance of a unit with itself grows
+    if (w->d.train && l->number == 1) return nti_cov_scale(w, l, x, NTI_COV_AFFINE, 0); // nothing is left
     int y = w->d.train ? nti_cov_scale(w, l, x, NTI_COV_DROPOUT, 1 / (1 - l->number)) : x;
     if (y >= 0 && w->d.train) w->step[y].gaussian = 0;
     return y;
@@ -24823,8 +24872,7 @@ static int nti_cov_join(nti_cov *w, const nt_layer *l, int count, const int *x) 
     int axis = l->join != NTI_JOIN_CONCAT ? -1 : l->axis < 0 ? l->axis + a->axes + 2 : l->axis, stacked = axis > 0 && axis < a->axes + 1;
     double channels = 0;
     if (count == 1) return x[0];
-    if (l->join == NTI_JOIN_CONCAT && (axis < 1 || axis > a->axes + 1))
-        return nti_cov_wrong(w, l, "nt_concat_layer joins channels or a spatial axis");
+    if (l->join == NTI_JOIN_CONCAT && (axis < 1 || axis > a->axes + 1)) return nti_cov_wrong(w, l, "joins channels or a spatial axis");
     for (int k = 0; k < count; k++) {
         const nti_cov_step *b = &w->step[x[k]];
         int wrong = b->axes != a->axes;
@@ -24842,7 +24890,7 @@ static int nti_cov_join(nti_cov *w, const nt_layer *l, int count, const int *x) 
     s->gaussian = op == NTI_COV_PRODUCT ? 0 : gaussian, s->centred = centred;
     if (l->join == NTI_JOIN_CONCAT && !stacked) {
         for (int k = 0; k < count; k++) s->weight[k] = (double)w->step[x[k]].channels / channels;
-        s->channels = (int64_t)channels, s->gaussian = 0;
+        s->channels = nti_cov_channels(channels), s->gaussian = 0;
     }
     if (!stacked) return y;
     s->stack = s->place[axis - 1], s->begin = (int64_t *)nti_cov_room(w, count, sizeof *s->begin);
@@ -24878,6 +24926,7 @@ static int nti_cov_build(nti_cov *w, const nt_layer *net) { // 0 after an error
             x = nti_cov_join(w, l, (int)l->count, kept + level);
         } else if (l->row->apply)
             x = nti_cov_leaf(w, l, x, level);
+        if (x >= 0 && !nti_cov_countable(w, l, x)) return 0;
     }
     return x >= 0 && nti_cov_one(w, NTI_COV_OUT, NULL, x) >= 0;
 }
@@ -24914,13 +24963,21 @@ static int nti_cov_needs(const nti_cov_step *s, int run) {
 // Index p of a linear map's result, as intervals of its operand: the first and the last index that add to it.
 static void nti_cov_need_map(const nti_cov_step *s, nti_cov_step *x, int run, int k) {
     const nti_cov_axis *a = &s->axis[k];
-    for (int64_t q = 0; q < a->in; q++)
-        for (int64_t f = 0; f < a->in; f++) { // q and f, a pair of indices of the operand
-            int found = x->need[run][k][f - q + a->in - 1];
-            for (int32_t i = a->first[q]; i < a->first[q + 1] && !found; i++)
-                for (int32_t j = a->first[f]; j < a->first[f + 1] && !found; j++) found = s->need[run][k][a->to[j] - a->to[i] + a->out - 1];
-            if (found) nti_cov_need(x, run, k, f - q);
+    const uint8_t *need = s->need[run][k] + a->out - 1;
+    int32_t *before = a->needed + a->out - 1; // how many smaller offsets are needed
+    before[1 - a->out] = 0;
+    for (int64_t d = 1 - a->out; d < a->out; d++) before[d + 1] = before[d] + need[d];
+    for (int64_t d = 1 - a->in; d < a->in && before[a->out]; d++) {
+        int found = x->need[run][k][d + a->in - 1];
+        for (int64_t q = nti_max(0, -d); q < nti_min(a->in, a->in - d) && !found; q++) { // q and q + d, a pair of indices of the operand
+            int32_t i = a->first[q], i1 = a->first[q + 1], j0 = a->first[q + d], j1 = a->first[q + d + 1];
+            if (i == i1 || j0 == j1 || before[a->to[j1 - 1] - a->to[i] + 1] == before[a->to[j0] - a->to[i1 - 1]]) continue;
+            found = a->to[i1 - 1] - a->to[i] == i1 - 1 - i && a->to[j1 - 1] - a->to[j0] == j1 - 1 - j0; // without holes: all between
+            for (; i < i1 && !found; i++)
+                for (int32_t j = j0; j < j1 && !found; j++) found = need[a->to[j] - a->to[i]];
         }
+        if (found) nti_cov_need(x, run, k, d);
+    }
 }
 
 static void nti_cov_need_axis(const nti_cov_step *s, nti_cov_step *x, int run, int k, int wanted) {
@@ -24956,11 +25013,6 @@ static void nti_cov_mark(const nti_cov *w, int v, int *uses) {
 }
 
 static int nti_cov_needs_all(nti_cov *w) { // 0: no memory, or after an error
-    for (int v = 0; v < w->steps; v++) {
-        const int64_t *n = w->step[v].size;
-        if ((double)n[0] * (double)n[1] * (double)n[2] > NTI_COV_MOST)
-            return nti_cov_shape_wrong(w, w->step[v].layer, v, "more than 16,777,216 positions") + 1;
-    }
     int *uses = (int *)nti_cov_room(w, w->steps, sizeof *uses);
     for (int v = 0; uses && v < w->steps; v++) { // activations take variances; stages with one compute offset 0 of each image with itself
         nti_cov_step *s = &w->step[v];
@@ -25087,7 +25139,9 @@ static int nti_cov_factor(nti_cov *w, nti_cov_node *n, int64_t f[NTI_SPACE][2]) 
     for (int j = 0; j < n->factors; j++)
         if (!memcmp(n->factor[j], f, sizeof n->factor[j])) return 1;
     if (n->factors == NTI_COV_FACTORS) {
-        nti_cov_wrong(w, w->step[n->value].layer, "is used at more than 4 different strides between two pooling layers");
+        nti_cov_wrong(
+            w, w->step[n->value].layer,
+            "is used at more than 4 different strides: put nt_avg_pool_layer with a window of 1 behind it, which keeps what it gives");
         return 0;
     }
     memcpy(n->factor[n->factors++], f, sizeof n->factor[0]);
@@ -25137,7 +25191,8 @@ static int nti_cov_plan_stage(nti_cov *w, nti_cov_stage *g) {
                     factor[k][0] = n->factor[f][k][0] * (taps && !a->transposed ? a->stride : 1);
                     factor[k][1] = n->factor[f][k][1] * (taps && a->transposed ? a->stride : 1);
                     int64_t c = nti_cov_common(factor[k][0], factor[k][1]);
-                    factor[k][0] /= c, factor[k][1] /= c;
+                    factor[k][0] /= c, factor[k][1] /= c; // beyond the largest image they all lead out of it
+                    for (int e = 0; e < 2; e++) factor[k][e] = nti_min(factor[k][e], 2 * NTI_COV_MOST);
                 }
                 if (!nti_cov_factor(w, x, factor)) return 0;
             }
@@ -26177,9 +26232,9 @@ static int64_t nti_cov_row_pairs(const nti_cov *w, int64_t i) {
 }
 
 static int64_t nti_cov_pairs(const nti_cov *w) {
-    int64_t n = 0;
-    for (int64_t i = 0; i < w->rows; i++) n += nti_cov_row_pairs(w, w->row0 + i);
-    return n;
+    int64_t first = nti_max(w->row0, w->column0), last = nti_min(w->row0 + w->rows, w->column0 + w->columns),
+            both = nti_max(0, last - first);
+    return w->rows * w->columns - (w->symmetric ? both * (both - 1) / 2 : 0); // of (i, j) and (j, i) in the block one is enough
 }
 
 static int64_t nti_cov_tile_columns(const nti_cov *w) { return (w->columns + w->tile - 1) / w->tile; }
@@ -26454,6 +26509,8 @@ static nt_status nti_cov_rectangle(nti_cov *w) { // the block of the matrix
     if (w->row0 < 0 || w->rows < 0 || w->row0 > n1 || w->rows > n1 - w->row0 || w->column0 < 0 || w->columns < 0 || w->column0 > n2 ||
         w->columns > n2 - w->column0)
         return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, "the block of rows and columns leaves the matrix");
+    if ((double)w->rows * (double)w->columns > 4e18)
+        return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, "so many pairs are not to be counted: .rows and .columns of a block");
     return NT_OK;
 }
 
@@ -26582,7 +26639,7 @@ static nt_status nti_cov_run(nti_cov *w, size_t planned) {
 #if !defined(NTTRAIN_NO_STDIO)
 static void nti_progress_line(void *user, double done) {
     FILE *file = (FILE *)user;
-    int full = (int)(40 * done + 0.5);
+    int full = done > 0 ? done < 1 ? (int)(40 * done + 0.5) : 40 : 0;
     fprintf(file, "\r[%.*s%*s] %3.0f %%%s", full, "########################################", 40 - full, "", 100 * done,
             done >= 1 ? "\n" : "");
     fflush(file);

@@ -1,6 +1,7 @@
 // Kernels of infinitely wide networks: the same bits however they are computed, bytes as planned, what a sink gets, numbers that stay
 // numbers, and messages. (test_finite_width holds the rules of the layers against finite networks.)
 #define _POSIX_C_SOURCE 200809L
+#include <limits.h>
 #include "nttrain.h"
 #include "crew.h"
 #include "heap.h"
@@ -854,6 +855,65 @@ static void bad_layers(void) {
     bad_end(&b, 2, -1, NT_ERROR_ARGUMENT, "nt_kernel|BatchNorm|no infinite-width rule", "another");
 }
 
+// Numbers of layers that finite networks refuse or that have no limit.
+static void bad_windows(void) {
+    static const struct { int stride, dilation, spread, padding; nt_status status; const char *words; } some[] = {
+        { -1, 0, 0, 0, NT_ERROR_ARGUMENT, "nt_kernel|Conv|positive strides" }, { 0, -2, 0, 0, NT_ERROR_ARGUMENT, "nt_kernel|Conv|dilations" },
+        { 0, 0, 2, 0, NT_ERROR_ARGUMENT, "nt_kernel|.lhs_dilation|nt_conv_transpose_layer" },
+        { 0, 0, 0, 99, NT_ERROR_ARGUMENT, "nt_kernel|Conv|nt_padding" }
+    };
+    static bad b;
+    for (size_t k = 0; k < sizeof some / sizeof some[0]; k++) {
+        nt_conv_layer_desc d;
+        CLEAR(d), d.conv.stride[0] = some[k].stride, d.conv.dilation[1] = some[k].dilation, d.conv.lhs_dilation[0] = some[k].spread;
+        d.conv.padding = (nt_padding)some[k].padding;
+        bad_begin(&b, NULL, 3, 4, 4, 3), b.net = nt_conv_layer(b.t, 8, NT_WINDOW(3, 3), &d);
+        bad_end(&b, 2, -1, some[k].status, some[k].words, "a convolution's numbers");
+    }
+    bad_begin(&b, NULL, 3, 4, 4, 3), b.net = nt_avg_pool_layer(b.t, NT_WINDOW(2, 0));
+    bad_end(&b, 2, -1, NT_ERROR_SHAPE, "nt_kernel|AvgPool|window", "a window of nothing");
+    bad_begin(&b, NULL, 3, 4, 4, 3), b.net = nt_conv_layer(b.t, 8, NT_WINDOW((int64_t)1 << 62, 1), NULL);
+    bad_end(&b, 2, -1, NT_ERROR_SHAPE, "nt_kernel|Conv|window", "a window larger than everything");
+    bad_begin(&b, NULL, 3, 4, 4, 3), b.net = nt_upsample_layer(b.t, NT_WINDOW(INT64_MAX, INT64_MAX));
+    bad_end(&b, 2, -1, NT_ERROR_SHAPE, "nt_kernel|Upsample", "an image larger than everything");
+    nt_dense_desc dense;
+    CLEAR(dense), dense.kernel_init.kind = NT_INIT_UNIFORM;
+    bad_begin(&b, NULL, 1, 1, 1, 3), b.net = nt_dense_layer(b.t, 8, &dense);
+    bad_end(&b, 2, -1, NT_ERROR_ARGUMENT, "nt_kernel|Dense|initializer|.W_std", "an initializer that knows no fan in");
+    nt_layer *some_layers[70], *conv;
+    nt_conv_layer_desc strided;
+    CLEAR(strided), strided.conv.stride[0] = INT_MAX; // sizes and strides of all layers together leave every integer
+    for (int kind = 0; kind < 3; kind++) {
+        bad_begin(&b, NULL, 2, 1, 3, 1), conv = nt_conv_transpose_layer(b.t, 8, NT_WINDOW(3), &strided);
+        nt_layer *id = nt_identity_layer(b.t), *twice = kind < 2 ? nt_concat_layer(b.t, kind ? 1 : NT_LAST, NT_LAYERS(id, id)) : conv;
+        for (int k = 0; k < 70; k++) some_layers[k] = twice;
+        b.net = nt_serial_layer(b.t, 70, some_layers);
+        bad_end(&b, 2, -1, NT_ERROR_SHAPE, kind ? "nt_kernel|positions" : "nt_kernel|nt_concat_layer|channels", "layers that multiply");
+    }
+    bad_begin(&b, NULL, 2, 1, 1, 1), conv = nt_conv_layer(b.t, 8, NT_WINDOW(3), &strided);
+    for (int k = 0; k < 70; k++) some_layers[k] = conv;
+    tap_ok(nt_kernel(nt_serial_layer(b.t, 70, some_layers), b.x, 2, NULL, 0, &b.d) == NT_OK, "70 large strides of one position");
+    nt_tape_close(b.t), gd_free_all(&b.c);
+}
+
+// More pairs than there are, and plans that take no time.
+static void large_plans(void) {
+    static bad b;
+    nt_kernel_info info;
+    bad_begin(&b, "(serial (dense 8))", 1, 1, 1, 3);
+    tap_ok(nt_kernel_plan(b.net, 1000000000, 0, &b.d, &info) == NT_OK && info.pairs == 500000000500000000, "a plan of 10^18 pairs");
+    b.d.row = 3, b.d.rows = 1000, b.d.column = 900, b.d.columns = 500;
+    tap_ok(nt_kernel_plan(b.net, 1000000000, 0, &b.d, &info) == NT_OK && info.pairs == 500000 - 103 * 102 / 2, "pairs of a block");
+    b.d.row = b.d.rows = b.d.column = b.d.columns = 0;
+    bad_end(&b, (int64_t)1 << 40, -1, NT_ERROR_SHAPE, "nt_kernel|pairs|.rows", "pairs that are not to be counted");
+    bad_begin(&b, NULL, 2, 1, 4000, 1);
+    nt_pool_desc d;
+    CLEAR(d), d.stride[0] = 1, b.d.spatial = NT_DIAGONAL;
+    b.net = NT_SERIAL(b.t, nt_avg_pool_layer_with(b.t, NT_WINDOW(400), &d), nt_image_resize_layer(b.t, NT_WINDOW(2000), NULL));
+    tap_ok(nt_kernel_plan(b.net, 2, 0, &b.d, &info) == NT_OK && info.offsets == 1, "a wide pool, resized: planned in %zu bytes", info.bytes);
+    nt_tape_close(b.t), gd_free_all(&b.c);
+}
+
 static void bad_descriptors(void) {
     static bad b;
     static const char *const net = "(serial (conv 8 (3 3) (1 1) SAME) (relu) (flatten) (dense 8))";
@@ -1081,6 +1141,29 @@ static void known_mistakes(void) {
     nt_tape_close(t);
 }
 
+// What a layer does is nothing of the layers before it.
+static void layers_forget(void) {
+    static bad b;
+    static const double x[] = { 0, 0, 0.7, -0.2 };
+    double k[8], t[4];
+    bad_begin(&b, "(serial (conv 8 (3) (1) SAME) (layer_norm (1 2)) (relu) (conv 8 (3) (1) SAME) (layer_norm (2)))", 2, 1, 4, 1);
+    b.d.dtype = NT_F64, b.d.spatial = NT_DIAGONAL, b.d.nngp = k;
+    int ok = nt_kernel(b.net, x, 1, NULL, 0, &b.d) == NT_OK;
+    for (int p = 0; p < 4; p++) ok &= fabs(k[p] - 1) < 1e-4; // but for eps
+    tap_ok(ok, "layer norm of channels after one of positions: variances %g %g %g %g", k[0], k[1], k[2], k[3]);
+    nt_tape_close(b.t), gd_free_all(&b.c), bad_begin(&b, NULL, 2, 1, 4, 1);
+    nt_dense_desc bias;
+    CLEAR(bias), bias.W_std = 1, bias.b_std = 1; // hidden positions stay 0
+    b.net = NT_SERIAL(b.t, nt_avg_pool_layer(b.t, NT_WINDOW(2)), nt_upsample_layer(b.t, NT_WINDOW(2)), nt_dense_layer(b.t, 8, &bias));
+    b.d.dtype = NT_F64, b.d.spatial = NT_DIAGONAL, b.d.nngp = k, b.d.masked = 1;
+    tap_ok(nt_kernel(b.net, x, 1, NULL, 0, &b.d) == NT_OK && k[0] == 0 && k[1] == 0 && fabs(k[2] - 1.0625) < 1e-15 && k[2] == k[3],
+           "upsampled after a pool, masked: %g %g %g %g", k[0], k[1], k[2], k[3]);
+    b.d.masked = 0, b.d.train = 1, b.d.ntk = t;
+    b.net = NT_SERIAL(b.t, nt_dense_layer(b.t, 8, &bias), nt_dropout_layer(b.t, 1), nt_flatten_layer(b.t), nt_dense_layer(b.t, 8, &bias));
+    tap_ok(nt_kernel(b.net, x, 1, NULL, 0, &b.d) == NT_OK && k[0] == 1 && t[0] == 1, "all dropped: %g %g, the last bias alone", k[0], t[0]);
+    nt_tape_close(b.t), gd_free_all(&b.c);
+}
+
 int main(void) {
     int workers_only = getenv("ONLY_THREADS") != NULL; // under the thread sanitizer
     for (int k = 0; k < NETS; k++)
@@ -1094,8 +1177,8 @@ int main(void) {
     memory();
     numbers();
     integrated_functions();
-    bad_layers(), bad_descriptors(), bad_graphs(), huge_images();
-    known_mistakes();
+    bad_layers(), bad_windows(), large_plans(), bad_descriptors(), bad_graphs(), huge_images();
+    known_mistakes(), layers_forget();
     pool_end();
     return tap_end();
 }
