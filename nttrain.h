@@ -1124,7 +1124,9 @@ typedef struct nt_kernel_desc {
     nt_shape shape;            // of one image, channels last: NT_SHAPE(32, 32, 3), NT_SHAPE(784)
     void *nngp, *ntk;          // (rows, columns), or (rows, columns, positions.., positions..); NULL: not kept
     nt_kernel_sink sink;       // besides or instead of these
-    int64_t row, rows, column, columns; // this block of the matrix alone; rows, columns 0: to the end. Blocks have the bits of the whole
+    // This block of the matrix alone, which is what the arrays hold then; x1 and x2 are whole all the same. rows, columns 0: to the end.
+    // Blocks have the bits of the whole. With x2 NULL what occurs twice in a block, on both sides of the diagonal, is computed once.
+    int64_t row, rows, column, columns;
     size_t budget;             // bytes for all workers together; 0: what the tape has left
     int train;                 // dropout is on
     int masked;                // positions whose channels all have the value `mask` (NaN too) are hidden: they count as 0 and in no average
@@ -1139,12 +1141,15 @@ typedef struct nt_kernel_info {
     size_t bytes, worker_bytes; // of memory: in all; for each worker
     int workers;
     int64_t pairs, blocks, offsets; // pairs of images, blocks of them, offsets of the last stage
-    nt_shape output;            // positions of the output
+    nt_shape output;            // positions of the output: rank 0 where it has none
+    int64_t elements;           // numbers of each result for one pair: .nngp and .ntk hold rows times columns times as many
 } nt_kernel_info;
 // What nt_kernel is going to take; nothing is computed.
 NT_API nt_status nt_kernel_plan(const nt_layer *net, int64_t n1, int64_t n2, const nt_kernel_desc *desc, nt_kernel_info *info); // n2 0: against itself
-// Of n1 images at x1 against n2 at x2 (row-major, channels last). x2 NULL: x1 against itself, half the work. Memory comes from the tape
-// and is given back. NT_ERROR_BUDGET names the bytes that would do.
+// Of n1 images at x1 against n2 at x2 (row-major, channels last). x2 NULL, n2 0: x1 against itself, half the work. Memory comes from the
+// tape and is given back. NT_ERROR_BUDGET names the bytes that would do. The layers need no nt_init. With NT_PARAM_NTK the features that they
+// have do not count; with NT_PARAM_STANDARD the NTK grows with them, as that of the finite network does, and a bias adds its derivative, 1,
+// whatever b_std is. A NaN in an image is one in its row and column.
 NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_kernel_desc *desc);
 // What an activation f does in an infinitely wide network: for (u, v) normal with mean 0, variances q11, q22 and covariance q12,
 // k = E f(u) f(v) and kdot = E f'(u) f'(v) = dk/dq12, in double. NaN for a NULL layer and after an error (a layer without a rule). Closed
@@ -1242,7 +1247,7 @@ typedef struct nt_monte_carlo_desc {
     int tangents;                        // NTK as the mean of (J1 v)(J2 v)^T over so many normal v for each network; 0: J1 J2^T
     double *nngp, *ntk;                  // (n1, n2, axes of one pair): the means
     double *nngp_squares, *ntk_squares;  // the sums of squared deviations from the means; NULL: not kept
-    int64_t *count;                      // networks that these hold; 0 at first
+    int64_t *count;                      // networks that these hold; 0 at first. NULL: begins anew with every call
     size_t budget;                       // as above
     nt_progress progress;
     nt_cancel cancel;                    // asked between networks: NT_CANCELLED leaves the sums of those that are done
@@ -6461,12 +6466,12 @@ typedef struct NTI_K(nti_dual_point) { // of one pair
 
 // sqrt(q), half of its error and its inverse; a variance below the range of normal numbers is none.
 static NTI_INLINE void NTI_K(nti_dual_root)(NTI_V q, NTI_V *s, NTI_V *h, NTI_V *inverse) {
-    NTI_VI some = NTI_LE(NTI_DUAL_MIN, q);
-    NTI_V zero = NTI_SPLAT(0), one = NTI_SPLAT(1), x = NTI_CHOOSE(some, q, one), root = NTI_SQRT(x), square = root * root;
+    NTI_VI none = NTI_LT(q, NTI_DUAL_MIN); // not of a NaN, which goes on
+    NTI_V zero = NTI_SPLAT(0), one = NTI_SPLAT(1), x = NTI_CHOOSE(none, one, q), root = NTI_SQRT(x), square = root * root;
     NTI_V lost = ((x - square) - NTI_K(nti_product_error)(root, root, square)) / (x * (NTI_T)2);
-    *s = NTI_CHOOSE(some, root, zero);
-    *h = NTI_CHOOSE(some, lost, zero);
-    *inverse = NTI_CHOOSE(some, one / root, zero);
+    *s = NTI_CHOOSE(none, zero, root);
+    *h = NTI_CHOOSE(none, zero, lost);
+    *inverse = NTI_CHOOSE(none, zero, one / root);
 }
 static NTI_INLINE NTI_V NTI_K(nti_dual_width)(NTI_V q, NTI_T g) { // infinite where 1 + g q is not positive
     NTI_V x = NTI_MOST(NTI_FMA(q, NTI_SPLAT(g), NTI_SPLAT(1)), NTI_SPLAT(0));
@@ -7641,7 +7646,7 @@ static void nti_dual_variances(const nti_dual *d, const double q[4], double k[4]
     double a[2][4], at[4], zero = 0;
     nti_moments m;
     if (d->kind == NTI_DUAL_FUNCTION) {
-        for (int j = 0; j < 4; j++) at[j] = q[j] > NTI_DUAL_LEAST * NTI_DUAL_LEAST ? sqrt(q[j]) : NTI_DUAL_LEAST;
+        for (int j = 0; j < 4; j++) at[j] = q[j] <= NTI_DUAL_LEAST * NTI_DUAL_LEAST ? NTI_DUAL_LEAST : sqrt(q[j]);
         nti_function_moments(d, at, 2, a, &m);
         zero = d->f(d->user, 0);
     }
@@ -24276,8 +24281,8 @@ NT_API nt_dual nt_layer_dual(const nt_layer *l, double q11, double q22, double q
     if (!l) return r;
     const nti_dual *d = &l->dual;
     if (d->kind == NTI_DUAL_NONE) {
-        nti_fail(l->tape, NT_ERROR_ARGUMENT, "nt_layer_dual: the layer %s is no activation with a rule for infinite width",
-                 l->name ? l->name : l->label ? l->label : "(several)");
+        const char *name = l->name ? l->name : l->label && *l->label ? l->label : "(several layers)";
+        nti_fail(l->tape, NT_ERROR_ARGUMENT, "nt_layer_dual: %s is no activation with a rule for infinite width", name);
         return r;
     }
     if (!(q11 >= 0 && q22 >= 0 && q11 - q11 == 0 && q22 - q22 == 0 && fabs(q12) <= sqrt(q11) * sqrt(q22) * (1 + 1e-6))) {
@@ -26508,7 +26513,9 @@ static nt_status nti_cov_rectangle(nti_cov *w) { // the block of the matrix
     w->columns = d->columns ? d->columns : n2 - d->column;
     if (w->row0 < 0 || w->rows < 0 || w->row0 > n1 || w->rows > n1 - w->row0 || w->column0 < 0 || w->columns < 0 || w->column0 > n2 ||
         w->columns > n2 - w->column0)
-        return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, "the block of rows and columns leaves the matrix");
+        return nti_fail(w->tape, NT_ERROR_SHAPE,
+                        "nt_kernel: the block of rows and columns, (%lld, %lld) from (%lld, %lld), leaves the matrix (%lld, %lld)",
+                        (long long)w->rows, (long long)w->columns, (long long)w->row0, (long long)w->column0, (long long)n1, (long long)n2);
     if ((double)w->rows * (double)w->columns > 4e18)
         return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, "so many pairs are not to be counted: .rows and .columns of a block");
     return NT_OK;
@@ -26656,7 +26663,12 @@ NT_API nt_progress nt_progress_bar(FILE *file) {
 static nt_status nti_cov_check_edges(const nti_cov *w, int64_t n1, int64_t n2) {
     for (int v = 0; v < w->steps; v++) {
         const nti_cov_step *s = &w->step[v];
-        if (s->op != NTI_COV_MIX || !nti_is_layer(s->layer, NTI_AGGREGATE) || !s->layer->aggregate.sparse) continue;
+        if (s->op != NTI_COV_MIX || !nti_is_layer(s->layer, NTI_AGGREGATE)) continue;
+        if ((w->d.pattern1 || w->d.pattern2) && !s->layer->aggregate.sparse != !w->d.edges)
+            return nti_kernel_bad(w->tape, NT_ERROR_ARGUMENT,
+                                  w->d.edges ? ".edges is for nt_aggregate_layer with .sparse; else a pattern is (n, positions, positions)"
+                                             : ".edges is 0, but nt_aggregate_layer has .sparse: a pattern is (n, edges, 2)");
+        if (!s->layer->aggregate.sparse) continue;
         for (int second = 0; second < 1 + !w->symmetric; second++) {
             const int32_t *edge = (const int32_t *)(second ? w->d.pattern2 : w->d.pattern1);
             int64_t each = 2 * w->d.edges, positions = nti_cov_positions(s->size);
@@ -26689,22 +26701,38 @@ NT_API nt_status nt_kernel_plan(const nt_layer *net, int64_t n1, int64_t n2, con
         info->pairs = nti_cov_pairs(&w), info->blocks = k.blocks;
         info->offsets = last->groups[NTI_BETWEEN][0] * last->groups[NTI_BETWEEN][1] * last->groups[NTI_BETWEEN][2];
         info->output = nti_cov_shape(&w.step[w.steps - 1], w.step[w.steps - 1].size);
+        info->elements = 1;
+        for (int j = 0; j < info->output.rank; j++) info->elements *= info->output.size[j];
+        if (desc->spatial == NT_FULL) info->elements *= info->elements;
         s = nti_cov_over_budget(&w, info->bytes);
     }
     nti_low_rewind(t, low);
     return s;
 }
 
+static nt_status nti_cov_check_call(nt_tape *t, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_kernel_desc *desc) {
+    if (!desc) return nti_kernel_bad(t, NT_ERROR_ARGUMENT, "no descriptor: .shape at least is needed");
+    if (!x1 && n1) return nti_kernel_bad(t, NT_ERROR_ARGUMENT, "x1 is NULL");
+    if (!x2 && n2) return nti_kernel_bad(t, NT_ERROR_ARGUMENT, "x2 is NULL, but n2 is not 0, as for x1 against itself");
+    if ((desc->nngp && desc->what == NT_NTK) || (desc->ntk && desc->what == NT_NNGP))
+        return nti_kernel_bad(t, NT_ERROR_ARGUMENT, "an array is given for a kernel that .what does not ask for");
+    if (!desc->nngp && !desc->ntk && !desc->sink.take)
+        return nti_kernel_bad(t, NT_ERROR_ARGUMENT, "nothing is to be kept: .nngp, .ntk and .sink are all empty");
+    return NT_OK;
+}
+
 NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_kernel_desc *desc) {
     nti_cov w;
+    nt_status s;
     if (!net) return NT_ERROR_ARGUMENT;
     nt_tape *t = net->tape;
     memset(&w, 0, sizeof w);
     if (t->sticky) return t->status;
-    if (!desc || (!x1 && n1) || (!x2 && n2)) return nti_kernel_bad(t, NT_ERROR_ARGUMENT, "no images, or no descriptor");
+    s = nti_cov_check_call(t, x1, n1, x2, n2, desc);
+    if (s != NT_OK) return s;
     w.tape = t, w.d = *desc, w.symmetric = !x2, w.x1 = x1, w.x2 = x2;
     size_t low = t->low.used;
-    nt_status s = nti_cov_make_plan(&w, net, n1, x2 ? n2 : n1);
+    s = nti_cov_make_plan(&w, net, n1, x2 ? n2 : n1);
     if (s == NT_OK) s = nti_cov_check_edges(&w, n1, x2 ? n2 : n1);
     if (s == NT_OK) s = nti_cov_run(&w, t->low.used - low);
     nti_low_rewind(t, low);

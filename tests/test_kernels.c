@@ -155,7 +155,7 @@ static int problem_open(problem *p, const net_row *r, nt_dtype dtype, int two, c
     }
     nt_kernel_desc *d = &p->d;
     d->dtype = dtype, d->shape = nt_shape_make(r->rank, r->size), d->train = 1, d->spatial = r->spatial;
-    d->masked = r->masked, d->mask = -9, d->pattern1 = p->patterns[0], d->pattern2 = p->patterns[1], d->edges = 6;
+    d->masked = r->masked, d->mask = -9, d->pattern1 = p->patterns[0], d->pattern2 = p->patterns[1], d->edges = r->pattern == 2 ? 6 : 0;
     nt_kernel_info info;
     if (!p->net || nt_kernel_plan(p->net, p->n1, p->n2, d, &info) != NT_OK) {
         tap_ok(0, "%s: %s", r->name, p->net ? nt_error(p->t) : p->c.error);
@@ -947,16 +947,20 @@ static void bad_descriptors(void) {
            "no net");
     refused(b.t, nt_kernel(b.net, b.x, 2, NULL, 0, NULL) == NT_ERROR_ARGUMENT ? NULL : b.t, NT_ERROR_ARGUMENT, "nt_kernel|descriptor",
             "no descriptor");
-    refused(b.t, nt_kernel(b.net, NULL, 2, NULL, 0, &b.d) == NT_ERROR_ARGUMENT ? NULL : b.t, NT_ERROR_ARGUMENT, "nt_kernel|no images",
+    refused(b.t, nt_kernel(b.net, NULL, 2, NULL, 0, &b.d) == NT_ERROR_ARGUMENT ? NULL : b.t, NT_ERROR_ARGUMENT, "nt_kernel|x1 is NULL",
             "x1 NULL");
-    refused(b.t, nt_kernel(b.net, b.x, 2, NULL, 2, &b.d) == NT_ERROR_ARGUMENT ? NULL : b.t, NT_ERROR_ARGUMENT, "nt_kernel|no images",
+    refused(b.t, nt_kernel(b.net, b.x, 2, NULL, 2, &b.d) == NT_ERROR_ARGUMENT ? NULL : b.t, NT_ERROR_ARGUMENT, "nt_kernel|x2 is NULL",
             "x2 NULL, but of two images");
     refused(b.t, nt_kernel_plan(b.net, 2, 0, &b.d, NULL) == NT_ERROR_ARGUMENT ? NULL : b.t, NT_ERROR_ARGUMENT, "nt_kernel|room", "no info");
     b.out[0] = 3;
     tap_ok(nt_kernel(b.net, NULL, 0, NULL, 0, &b.d) == NT_OK && nt_kernel(b.net, b.x, 2, b.x, 0, &b.d) == NT_OK && b.out[0] == 3,
            "no images: nothing is written");
-    b.d.nngp = NULL;
-    tap_ok(nt_kernel(b.net, b.x, 2, NULL, 0, &b.d) == NT_OK, "nothing asked for");
+    b.d.what = NT_NTK;
+    refused(b.t, nt_kernel(b.net, b.x, 2, NULL, 0, &b.d) == NT_ERROR_ARGUMENT ? NULL : b.t, NT_ERROR_ARGUMENT, "nt_kernel|.what",
+            "an array for the other kernel");
+    b.d.what = 0, b.d.nngp = NULL;
+    refused(b.t, nt_kernel(b.net, b.x, 2, NULL, 0, &b.d) == NT_ERROR_ARGUMENT ? NULL : b.t, NT_ERROR_ARGUMENT, "nt_kernel|nothing",
+            "nothing asked for");
     nt_tape_close(b.t), gd_free_all(&b.c);
 }
 
@@ -970,9 +974,30 @@ static void bad_graphs(void) {
     }
     bad_begin(&b, net, 2, 1, 4, 3), b.d.pattern1 = b.d.pattern2 = b.edges, b.d.edges = -1;
     bad_end(&b, 2, 2, NT_ERROR_ARGUMENT, "nt_kernel|.edges", "a negative number of edges");
+    bad_begin(&b, net, 2, 1, 4, 3), b.d.pattern1 = b.edges;
+    bad_end(&b, 2, -1, NT_ERROR_ARGUMENT, "nt_kernel|.edges", "edges, but no number of them");
+    bad_begin(&b, "(serial (dense 8) (relu) (aggregate) (dense 8))", 2, 1, 4, 3), b.d.pattern1 = b.x, b.d.edges = 5;
+    bad_end(&b, 2, -1, NT_ERROR_ARGUMENT, "nt_kernel|.edges", "a number of edges for matrices");
     bad_begin(&b, net, 2, 1, 4, 3), b.d.pattern1 = b.edges, b.d.edges = 5, b.edges[13] = -7;
     tap_ok(nt_kernel(b.net, b.x, 2, NULL, 0, &b.d) == NT_OK, "negative numbers are no edges");
     nt_tape_close(b.t), gd_free_all(&b.c);
+}
+
+// What is not a number stays so in its row and column, and nowhere else.
+static void not_a_number(void) {
+    static bad b;
+    static const char *const rules[] = { "(relu)", "(erf)", "(gelu)", "(abs)", "(elementwise_numerical tanh 25)",
+                                         "(elementwise_numerical softplus 25)" };
+    for (size_t k = 0; k < sizeof rules / sizeof rules[0]; k++) {
+        char net[96];
+        snprintf(net, sizeof net, "(serial (dense 8) %s (dense 8))", rules[k]);
+        bad_begin(&b, net, 1, 0, 0, 5), b.x[7] = NAN;
+        nt_status s = nt_kernel(b.net, b.x, 3, NULL, 0, &b.d);
+        int right = s == NT_OK;
+        for (int i = 0; i < 9; i++) right &= isnan(b.out[i]) == (i / 3 == 1 || i % 3 == 1);
+        tap_ok(right, "a NaN in an image, %s", rules[k]);
+        nt_tape_close(b.t), gd_free_all(&b.c);
+    }
 }
 
 // Images so large that no machine has the memory: an error at once, or a plan of many bytes.
@@ -1177,7 +1202,7 @@ int main(void) {
     memory();
     numbers();
     integrated_functions();
-    bad_layers(), bad_windows(), large_plans(), bad_descriptors(), bad_graphs(), huge_images();
+    bad_layers(), bad_windows(), large_plans(), bad_descriptors(), bad_graphs(), not_a_number(), huge_images();
     known_mistakes(), layers_forget();
     pool_end();
     return tap_end();
