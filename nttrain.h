@@ -1132,7 +1132,7 @@ typedef struct nt_kernel_desc {
     int masked;                // positions whose channels all have the value `mask` (NaN too) are hidden: they count as 0 and in no average
     double mask;
     const void *pattern1, *pattern2; // of nt_aggregate_layer: edges of each image of x1 and x2, (n, positions, positions) of .dtype, or sparse,
-    int64_t edges;                   // i32 (n, edges, 2). NULL: each position has itself alone
+    int64_t edges;                   // i32 (n, edges, 2); 0 unless sparse. NULL: each position has itself alone. x2 NULL: .pattern1 serves both
     nt_progress progress;
     nt_cancel cancel;
 } nt_kernel_desc;
@@ -1237,7 +1237,8 @@ typedef struct nt_empirical_kernel_desc {
 NT_API nt_status nt_empirical_kernel(nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_empirical_kernel_desc *desc);
 
 // Means over random networks: number s is initialised with fold_in(key, s). Kernels are those above, the last axis of the output (channels)
-// averaged: as widths grow, the means go to those of nt_kernel.
+// averaged: as widths grow, the means go to those of nt_kernel. A last layer of many channels makes the NNGP less noisy; with one channel a
+// network gives a product of two numbers.
 typedef struct nt_monte_carlo_desc {
     int what;                            // NT_NNGP, NT_NTK or both, of the same networks; 0: those with an array
     nt_dtype dtype;
