@@ -3160,8 +3160,19 @@ typedef struct nti_update_table {
 } nti_update_table;
 // >>duals
 // Infinite-width rules of activations. For (u, v) normal with variances q11, q22 and covariance q12 a rule is k = E f(u) f(v) and
-// its derivative E f'(u) f'(v), the dual activation. What a position needs of its own variance is prepared once as `sides`; a pair of
-// positions then takes both, its covariance k and its tangent kernel t.
+// its derivative E f'(u) f'(v) = dk / dq12, the dual activation (Daniely, Frostig, Singer 2016). What a position needs of its own variance
+// is prepared once as `sides`; a pair of positions then takes both, its covariance k and its tangent kernel t.
+//
+// With r = sqrt(q11 q22), rho = q12 / r = cos(angle), W = (1 + g q11) (1 + g q22):
+//     abrelu    r (a - b)^2 / (2 pi) (sin(angle) + (pi - angle) rho) + a b q12 (Cho, Saul 2009)
+//     erf       2 a^2 / pi asin(g q12 / sqrt(W)) + c^2, g = 2 b^2 (Williams 1997)
+//     gelu      q12 / 4 + q12 / (2 pi) asin(q12 / sqrt(W)) + (q12^2 / (W D) + q11 q22 D / W) / (2 pi), g = 1, D = sqrt(W - q12^2)
+//               (Tsuchida et al. 2021)
+//     sin       a^2 / 2 (e^(-b^2 E (u - v)^2 / 2) - cos(2 c) e^(-b^2 E (u + v)^2 / 2)); rbf: Rahimi, Recht 2007
+//     exp       a^2 e^(b^2 E (u + v)^2 / 2)
+//     gaussian  a^2 / sqrt(W - (g q12)^2), g = -2 b
+//     sign      2 / pi asin(rho)
+//     monomials by Stein's identity, one degree after the other; the rectified ones are those of Cho, Saul 2009
 enum {
     NTI_DUAL_NONE,
     NTI_DUAL_ABRELU,             // a min(x, 0) + b max(x, 0)
@@ -3233,6 +3244,7 @@ static double nti_dual_tail_value(double s, double *slope) {
 #define NTI_SPACE 3
 #define NTI_SOURCES 8 // a circular axis takes one offset and its complement: two for each axis
 #define NTI_PAIRS 16  // lanes are a multiple of this; so many fill the widest vector
+#define NTI_WINDOW_ROWS 16 // of a plane that are summed in one go
 
 typedef struct nti_plane {
     int64_t offset[NTI_SPACE], start[NTI_SPACE], length[NTI_SPACE]; // positions start <= p < start + length
@@ -6419,9 +6431,10 @@ static const nti_linear_table
 #endif // NTI_PASS
 #if defined(NTI_PASS) && !defined(NTTRAIN_NO_KERNELS)
 // >>dual kernels
-// The rules of >>duals. Products of variances would leave the range of float, so they work with standard deviations s, the product
-// r = s1 s2, the correlation c and near = 1 - |c|, which is found without cancellation: where |k| comes close to r, the error of the
-// two square roots counts, and it is known. Nothing here gives NaN for finite variances, whatever rounding did to k.
+// The rules of >>duals, where the formulas stand, arranged so that nothing cancels. Products of variances would leave the range of float,
+// so they work with standard deviations s, the product r = s1 s2, the correlation c and near = 1 - |c|, which is found without
+// cancellation: where |k| comes close to r, the error of the two square roots counts, and it is known. Nothing here gives NaN for finite
+// variances, whatever rounding did to k.
 #if NTI_F64
 static const double NTI_K(nti_dual_acos)[] = { // acos(1 - x) / sqrt(x)
     1.4142135623730951,      0.11785113019774244,     0.026516504296307611,   0.0078918166702553506,   0.0026854119247711132,
@@ -6858,12 +6871,12 @@ static void NTI_K(nti_sum_rows)(NTI_T *sum, const NTI_T *const *row, int rows, i
 static const NTI_T *NTI_K(nti_taps_down)(const nti_plane_head *h, int source, int of_t, int64_t k0, int64_t k1, NTI_T *sum) {
     const nti_plane *in = h->source[source];
     const nti_taps *a = &h->taps[source][0], *b = &h->taps[source][1];
-    const NTI_T *base = (const NTI_T *)(of_t ? in->t : in->k), *row[16];
+    const NTI_T *base = (const NTI_T *)(of_t ? in->t : in->k), *row[NTI_WINDOW_ROWS];
     int64_t n = in->length[2] * h->lanes;
     int rows = 0, add = 0;
     for (int32_t x = a->first[k0]; x < a->first[k0 + 1]; x++)
         for (int32_t y = b->first[k1]; y < b->first[k1 + 1]; y++) {
-            if (rows == 16) NTI_K(nti_sum_rows)(sum, row, rows, add, n), rows = 0, add = 1;
+            if (rows == NTI_WINDOW_ROWS) NTI_K(nti_sum_rows)(sum, row, rows, add, n), rows = 0, add = 1;
             row[rows++] = base + NTI_K(nti_plane_row)(in, h->lanes, a->item[x], b->item[y]);
         }
     if (!rows) return add ? sum : NULL;
@@ -7013,10 +7026,10 @@ static void NTI_K(nti_relu_sides)(const void *q, void *side, int64_t n) {
     }
 }
 
-// A convolution of three by three (or of up to 16 rows by three, without gaps), its weights and biases, and a rectifier, in one pass with
-// the sums of three columns in registers. Columns outside of the row are zero.
+// A convolution of three by three (or of up to NTI_WINDOW_ROWS rows by three, without gaps), its weights and biases, and a rectifier, in
+// one pass with the sums of three columns in registers. Columns outside of the row are zero.
 typedef struct NTI_K(nti_window) {
-    const NTI_T *k[16], *t[16];
+    const NTI_T *k[NTI_WINDOW_ROWS], *t[NTI_WINDOW_ROWS];
     int rows;
     int64_t first, length;
 } NTI_K(nti_window);
@@ -7058,7 +7071,7 @@ static int NTI_K(nti_window_rows)(const nti_plane_head *h, int64_t k0, int64_t k
     for (int32_t x = a->first[k0]; x < a->first[k0 + 1]; x++)
         for (int32_t y = b->first[k1]; y < b->first[k1 + 1]; y++, w->rows++) {
             int64_t at = NTI_K(nti_plane_row)(in, h->lanes, a->item[x], b->item[y]);
-            if (w->rows == 16) return 0;
+            if (w->rows == NTI_WINDOW_ROWS) return 0;
             w->k[w->rows] = (const NTI_T *)in->k + at, w->t[w->rows] = in->t ? (const NTI_T *)in->t + at : NULL;
         }
     return w->rows;
@@ -24322,7 +24335,23 @@ static void nti_layer_rewound(void *layer, uint64_t serial) { // parameters newe
 // it in place, a row at a time; ends (pooling, readouts) need many planes of their operand. The list is cut at the ends into stages: a
 // stage streams its last value, one offset (with its complements on circular axes) after the other, through everything since the stages
 // before, and what the end makes of it is kept. Twice for each block of pairs: every image with itself, which gives the variances that
-// the activations need ("own"), then the pairs ("pairs").
+// the activations need ("own"), then the pairs ("between").
+//
+// In order: nti_cov_build makes the steps from the layers (nti_cov_leaf: one rule each); nti_cov_needs_all goes through them backwards
+// and marks the offsets that each has to give; nti_cov_stages cuts the list, and says which values of a stage exist as planes (its nodes)
+// and where they lie; nti_cov_run cuts the memory for workers and goes through blocks of pairs (nti_cov_run_block), each through all
+// stages (nti_cov_stage_run), each through its groups of offsets: nti_cov_group makes the planes, nti_cov_consume is the end. nti_cov is
+// the call, nti_cov_work what a worker has, nti_cov_team several workers in one block.
+//
+// K is a covariance, averaged over channels, T its tangent kernel; they start as x x' / channels and 0. The rules are those of
+// neural_tangents.stax (Novak et al. 2020), which come from: dense layers, Lee et al. 2018 and Jacot et al. 2018; convolutions, Novak et
+// al. 2019, Arora et al. 2019; attention, Hron et al. 2020; graphs, Du et al. 2019. M is the mean over a window's taps:
+//     weights      T = W_std^2 M(T) + (ntk: W_std^2 M(K) + b_std^2; standard: fan_in / s0 M(K) + 1), then K = W_std^2 M(K) + b_std^2
+//     activations  K = E f(u) f(v), T = T E f'(u) f'(v): >>duals
+//     layer norm   K and T over sqrt((q1 + eps) (q2 + eps)), q the means of the variances
+//     dropout      K and T over (1 - rate), for one unit of one image alone
+//     products     K = K1 K2, T = T1 K2 + K1 T2; sums add both
+//     pools, resizing, matrices: A K B', A T B', A and B what they do to positions
 // ---------------------------------------------------------------------------------------------------------------------
 enum {
     NTI_COV_INPUT,
@@ -24343,10 +24372,10 @@ enum {
 };
 enum { NTI_OWN, NTI_BETWEEN, NTI_COV_RUNS };
 #define NTI_COV_TILE_IMAGES 64 // of a tile of images without positions
-#define NTI_COV_PRINT 16 // places of an image that are looked at before all of it is compared
-#define NTI_COV_PARTS 16 // of the groups of a stage that ends in totals
-#define NTI_COV_BATCH                                                                                                                      \
-    3 // the largest planes, or NTI_COV_SLOTS smaller ones, that each worker of a team makes before the calling thread takes them
+#define NTI_COV_PROBES 16      // places of an image that are looked at before all of it is compared
+#define NTI_COV_PARTS 16       // of the groups of a stage that ends in totals
+// What each worker of a team makes before the calling thread takes it: so many of the largest planes, or slots of smaller ones.
+#define NTI_COV_BATCH 3
 #define NTI_COV_SLOTS 32
 #define NTI_COV_MOST 16777216 // positions of an image: bytes of a plan do not overflow
 #define NTI_COV_CHANNELS ((int64_t)1 << 53)
@@ -24354,8 +24383,8 @@ enum { NTI_OWN, NTI_BETWEEN, NTI_COV_RUNS };
 
 typedef struct nti_cov_axis { // how an axis of a step comes from that of its operand
     int64_t in, out;
-    int64_t window, stride, dilation,
-        low; // p takes stride p + tap dilation - low; transposed: all q with stride q = p + tap dilation - low
+    // p takes stride p + tap dilation - low; transposed: all q with stride q = p + tap dilation - low
+    int64_t window, stride, dilation, low;
     int transposed, circular;
     const int32_t *first, *to; // MAP: index q of the operand adds to to[first[q]] .. with these weights; NULL: to itself
     const double *weight;
@@ -24445,6 +24474,11 @@ static void *nti_cov_room(nti_cov *w, int64_t count, size_t size) { // zeroed, u
 }
 
 static int64_t nti_cov_positions(const int64_t *size) { return size[0] * size[1] * size[2]; }
+static int64_t nti_cov_fold(int64_t x, int64_t n) { return (x % n + n) % n; } // onto a circle of n
+
+static void nti_cov_position(const int64_t *size, int64_t k, int64_t *p) { // number k of an image, row-major
+    p[0] = k / (size[1] * size[2]), p[1] = k / size[2] % size[1], p[2] = k % size[2];
+}
 
 static const char *nti_cov_label(const nt_layer *l) {
     static const char *const joins[] = { "nt_sum_layer", "nt_product_layer", "nt_concat_layer" };
@@ -24527,8 +24561,8 @@ static int nti_cov_affine(nti_cov *w, const nt_layer *l, int x, double window) {
     return nti_cov_masked(w, l, y);
 }
 
-// A step that takes planes of x by the same taps on both sides: axes from l->window and its descriptor.
-static int nti_cov_axes(nti_cov *w, const nt_layer *l, int x) { // 0 after an error
+// 0 after an error: a window has as many axes as its operand, and sizes that can be counted.
+static int nti_cov_window_fits(nti_cov *w, const nt_layer *l, int x) {
     const nti_cov_step *s = &w->step[x];
     if (l->window.rank != s->axes) return nti_cov_shape_wrong(w, l, x, "the window has another number of axes") + 1;
     for (int k = 0; k < s->axes; k++)
@@ -24576,7 +24610,7 @@ static void nti_cov_padding_transposed(nti_cov_axis *a, nt_padding padding, cons
 
 static int nti_cov_conv(nti_cov *w, const nt_layer *l, int x, int transposed) {
     if (l->conv.groups > 1) return nti_cov_wrong(w, l, "with groups has no infinite-width rule");
-    if (!nti_cov_axes(w, l, x) || !nti_cov_strides(w, l, l->conv.padding, l->conv.stride, l->conv.dilation)) return -1;
+    if (!nti_cov_window_fits(w, l, x) || !nti_cov_strides(w, l, l->conv.padding, l->conv.stride, l->conv.dilation)) return -1;
     for (int k = 0; k < l->window.rank; k++)
         if (l->conv.lhs_dilation[k] != 0 && l->conv.lhs_dilation[k] != 1)
             return nti_cov_wrong(w, l, "with .lhs_dilation has no infinite-width rule: nt_conv_transpose_layer has");
@@ -24612,7 +24646,7 @@ static double nti_cov_pool_weight(const nti_cov_matrix *m, int64_t p, int64_t q)
     const nti_cov_axis *a = &m->a;
     int64_t begin = p * a->stride - a->low, real = a->window, hits = q >= begin && q < begin + a->window;
     if (a->circular) {
-        int64_t first = ((q - begin) % a->in + a->in) % a->in; // of the window's elements that fold to q
+        int64_t first = nti_cov_fold(q - begin, a->in); // of the window's elements that fold to q
         hits = first < a->window ? (a->window - 1 - first) / a->in + 1 : 0;
     } else
         real = nti_max(0, nti_min(a->in, begin + a->window) - nti_max(0, begin));
@@ -24641,7 +24675,7 @@ static int nti_cov_lists(nti_cov *w, nti_cov_axis *a, const nti_cov_matrix *m, d
 }
 
 static int nti_cov_pool(nti_cov *w, const nt_layer *l, int x, int average) {
-    if (!nti_cov_axes(w, l, x) || !nti_cov_strides(w, l, l->pool.padding, l->pool.stride, NULL)) return -1;
+    if (!nti_cov_window_fits(w, l, x) || !nti_cov_strides(w, l, l->pool.padding, l->pool.stride, NULL)) return -1;
     int y = nti_cov_one(w, NTI_COV_MAP, l, x);
     if (y < 0) return y;
     nti_cov_step *s = &w->step[y];
@@ -24664,7 +24698,7 @@ static int nti_cov_pool(nti_cov *w, const nt_layer *l, int x, int average) {
 static double nti_cov_repeat_weight(const nti_cov_matrix *m, int64_t p, int64_t q) { return p / m->a.stride == q; }
 
 static int nti_cov_upsample(nti_cov *w, const nt_layer *l, int x) {
-    if (!nti_cov_axes(w, l, x)) return -1;
+    if (!nti_cov_window_fits(w, l, x)) return -1;
     int y = nti_cov_one(w, NTI_COV_MAP, l, x);
     if (y < 0) return y;
     nti_cov_step *s = &w->step[y];
@@ -24766,7 +24800,7 @@ static int nti_cov_bilinear_sums(nti_cov *w, nti_cov_matrix *m) {
 }
 
 static int nti_cov_resize(nti_cov *w, const nt_layer *l, int x) {
-    if (!nti_cov_axes(w, l, x)) return -1;
+    if (!nti_cov_window_fits(w, l, x)) return -1;
     int y = nti_cov_one(w, NTI_COV_MAP, l, x);
     if (y < 0) return y;
     nti_cov_step *s = &w->step[y];
@@ -24870,10 +24904,7 @@ static int nti_cov_leaf(nti_cov *w, const nt_layer *l, int x, int level) {
 
 // Branches come together.
 static int nti_cov_join(nti_cov *w, const nt_layer *l, int count, const int *x) {
-    int op = l->join == NTI_JOIN_SUM       ? NTI_COV_SUM
-             : l->join == NTI_JOIN_PRODUCT ? NTI_COV_PRODUCT
-                                           : NTI_COV_SUM,
-        gaussian = 1, centred = 1, loose = 0;
+    int op = l->join == NTI_JOIN_PRODUCT ? NTI_COV_PRODUCT : NTI_COV_SUM, gaussian = 1, centred = 1, loose = 0;
     const nti_cov_step *a = &w->step[x[0]];
     int axis = l->join != NTI_JOIN_CONCAT ? -1 : l->axis < 0 ? l->axis + a->axes + 2 : l->axis, stacked = axis > 0 && axis < a->axes + 1;
     double channels = 0;
@@ -24952,7 +24983,7 @@ static int nti_cov_sources(const nti_cov_axis *a, int64_t offset, int64_t *sourc
         f = offset / a->stride;
     }
     if (!a->circular) return source[0] = f, f > -a->in && f < a->in;
-    source[0] = (f % a->in + a->in) % a->in, source[1] = source[0] - a->in;
+    source[0] = nti_cov_fold(f, a->in), source[1] = source[0] - a->in;
     return source[0] ? 2 : 1;
 }
 
@@ -24966,7 +24997,7 @@ static int nti_cov_needs(const nti_cov_step *s, int run) {
     return 0;
 }
 
-// Index p of a linear map's result, as intervals of its operand: the first and the last index that add to it.
+// The offsets of a linear map's operand: of all pairs of indices that add to a pair of a wanted offset.
 static void nti_cov_need_map(const nti_cov_step *s, nti_cov_step *x, int run, int k) {
     const nti_cov_axis *a = &s->axis[k];
     const uint8_t *need = s->need[run][k] + a->out - 1;
@@ -25253,10 +25284,10 @@ static int nti_cov_stages(nti_cov *w) { // 0 after an error
     return 1;
 }
 
-static int nti_cov_needs_more(const nti_cov_step *s) { // than offset 0 of the own run
+static int nti_cov_needs_more(const nti_cov_step *s, int run) { // than offset 0
     for (int k = 0; k < NTI_SPACE; k++)
         for (int64_t d = 1 - s->size[k]; d < s->size[k]; d++)
-            if (d && s->need[NTI_OWN][k][d + s->size[k] - 1]) return 1;
+            if (d && s->need[run][k][d + s->size[k] - 1]) return 1;
     return 0;
 }
 
@@ -25266,7 +25297,7 @@ static void nti_cov_sizes(nti_cov *w) { // room for sides, rows and taps
         int64_t taps = 0;
         int64_t sides = s->sides * nti_cov_positions(s->size);
         s->side_at = w->sides, w->sides += sides, s->own_at = -1;
-        if (nti_cov_needs_more(s))
+        if (nti_cov_needs_more(s, NTI_OWN))
             s->own_at = w->own_sides, w->own_sides += sides;
         else
             w->own_passing = nti_max(w->own_passing, sides);
@@ -25401,8 +25432,6 @@ static void nti_cov_want_inputs(nti_cov_work *c, const nti_cov_stage *g, int nod
     } while (nti_cov_next(count, at));
 }
 
-static int64_t nti_cov_fold(int64_t x, int64_t n) { return (x % n + n) % n; }
-
 // Tap u of position p: an index of the operand, or -1.
 static int64_t nti_cov_tap(const nti_cov_axis *a, int64_t p, int64_t u) {
     int64_t x = a->transposed ? p + u * a->dilation - a->low : p * a->stride + u * a->dilation - a->low;
@@ -25485,6 +25514,12 @@ static void nti_cov_head_input(nti_cov_work *c, const nti_cov_step *s, nti_plane
 static double nti_cov_number(const nti_cov *w, const void *p, int64_t k) {
     return w->element == sizeof(double) ? ((const double *)p)[k] : (double)((const float *)p)[k];
 }
+static void nti_cov_set_number(const nti_cov *w, void *p, int64_t k, double x) {
+    if (w->element == sizeof(double))
+        ((double *)p)[k] = x;
+    else
+        ((float *)p)[k] = (float)x;
+}
 
 // All covariances of one lane that an end has kept, as a matrix of positions.
 static void nti_cov_collect(const nti_cov_work *c, int end, int64_t lane, int of_t, double *matrix) {
@@ -25514,18 +25549,13 @@ static void nti_cov_distribute(const nti_cov_work *c, int v, int64_t lane, int o
                 nti_plane p;
                 offset[0] = set->offset[0][x], offset[1] = set->offset[1][y], offset[2] = set->offset[2][z];
                 if (!nti_cov_kept(c, v, offset, &p)) continue;
-                char *to = (char *)(of_t ? p.t : p.k);
+                void *to = of_t ? p.t : p.k;
                 int64_t away = (offset[0] * s->size[1] + offset[1]) * s->size[2] + offset[2];
-                for (int64_t k = 0, n = p.length[0] * p.length[1] * p.length[2]; k < n; k++) {
-                    int64_t at =
-                        ((p.start[0] + k / (p.length[1] * p.length[2])) * s->size[1] + p.start[1] + k / p.length[2] % p.length[1]) *
-                            s->size[2] +
-                        p.start[2] + k % p.length[2];
-                    double value = matrix[at * positions + at + away];
-                    if (w->element == sizeof(double))
-                        ((double *)(void *)to)[k * c->lanes + lane] = value;
-                    else
-                        ((float *)(void *)to)[k * c->lanes + lane] = (float)value;
+                for (int64_t k = 0, n = nti_cov_positions(p.length); k < n; k++) {
+                    int64_t q[NTI_SPACE];
+                    nti_cov_position(p.length, k, q);
+                    int64_t at = ((p.start[0] + q[0]) * s->size[1] + p.start[1] + q[1]) * s->size[2] + p.start[2] + q[2];
+                    nti_cov_set_number(w, to, k * c->lanes + lane, matrix[at * positions + at + away]);
                 }
             }
 }
@@ -25594,7 +25624,7 @@ static void nti_cov_attend(const nti_cov_work *c, int v, int64_t lane, double *g
     }
 }
 
-// Attention with linear scaling: out = G1 K G2', weights and biases of the values. work: two matrices more.
+// Attention with linear scaling: G1 K G2', weights and biases of the values, in m[0] and m[1]; m[2] and m[3] are room.
 static void nti_cov_attention_linear(const nti_cov_work *c, const nti_cov_step *s, const double *g1, const double *g2, double *const *m,
                                      int arrays) {
     const nt_global_attention_desc *d = &s->layer->attention;
@@ -25706,7 +25736,7 @@ static int nti_cov_hide(const nti_cov_work *c, int v, const int64_t *p, int64_t 
     if (lists || transposed) { // all of them
         for (int64_t j = 0, n = nti_cov_positions(x->size); j < n; j++) {
             int seen = 1;
-            q[0] = j / (x->size[1] * x->size[2]), q[1] = j / x->size[2] % x->size[1], q[2] = j % x->size[2];
+            nti_cov_position(x->size, j, q);
             for (int k = 0; k < NTI_SPACE && seen; k++) {
                 const nti_cov_axis *a = &s->axis[k];
                 int found = transposed || a->first ? 0 : q[k] == p[k];
@@ -25736,7 +25766,7 @@ static void nti_cov_hide_all(nti_cov_work *c) {
             for (int64_t l = 0; l < w->own_lanes; l++) {
                 int64_t p[NTI_SPACE];
                 int hidden = 1;
-                p[0] = k / (s->size[1] * s->size[2]), p[1] = k / s->size[2] % s->size[1], p[2] = k % s->size[2];
+                nti_cov_position(s->size, k, p);
                 if (v) hidden = nti_cov_hide(c, v, p, l);
                 for (int64_t d = 0; !v && d < s->channels && hidden; d++) {
                     double x = nti_cov_number(w, c->own_input, (d * n + k) * w->own_lanes + l);
@@ -25810,13 +25840,7 @@ static void nti_cov_own_tails(nti_cov_work *c, const nti_cov_node *n, nti_plane_
             dual->prepare(&s->layer->dual, h->out.k, own, count);
         if (s->op == NTI_COV_NORM)
             nti_cov_table(w)->norm(h->out.k, s->size, c->lanes, s->over, s->eps, w->d.masked ? c->mask + s->mask_at * c->lanes : NULL, own);
-        for (int64_t k = 0; s->op == NTI_COV_MASK && k < count; k++) {
-            int shown = !c->mask[s->mask_at * c->lanes + k];
-            if (w->element == sizeof(double))
-                ((double *)own)[k] = shown;
-            else
-                ((float *)own)[k] = (float)shown;
-        }
+        for (int64_t k = 0; s->op == NTI_COV_MASK && k < count; k++) nti_cov_set_number(w, own, k, !c->mask[s->mask_at * c->lanes + k]);
         if (s->op == NTI_COV_DUAL)
             dual->self(&s->layer->dual, h->out.k, NULL, count);
         else if (nti_cov_tail(c, n->tail[j], h->out.offset, c->tail))
@@ -25879,20 +25903,22 @@ static void nti_cov_group(nti_cov_work *c, const nti_cov_stage *g, const int64_t
         for (int p = 0; p < c->wanted[j].count; p++) nti_cov_make(c, g, j, &c->wanted[j].plane[p]);
 }
 
+// The offset that begins group number k of a stage.
+static void nti_cov_group_offset(const nti_cov_stage *g, int run, int64_t k, int64_t *offset) {
+    int64_t at[NTI_SPACE];
+    nti_cov_position(g->groups[run], k, at);
+    for (int a = 0; a < NTI_SPACE; a++) offset[a] = g->group[run][a][at[a]];
+}
+
 // The most planes of each node that any group needs; 0 where c has less room: then there is twice as much the next time.
 static int nti_cov_most_planes(nti_cov_work *c, nti_cov_stage *g, int *most) {
-    const int64_t zero[NTI_SPACE] = { 0, 0, 0 };
     c->lacking = 0;
     for (c->run = 0; c->run < NTI_COV_RUNS; c->run++) {
         const int64_t *n = g->groups[c->run];
         for (int64_t k = -1; k < n[0] * n[1] * n[2]; k++) { // -1: the first of the own run
-            int64_t offset[NTI_SPACE];
-            for (int a = NTI_SPACE - 1, at = 0; a >= 0 && k >= 0; a--) {
-                int64_t rest = k;
-                for (int b = NTI_SPACE - 1; b > a; b--) rest /= n[b];
-                at = (int)(rest % n[a]), offset[a] = g->group[c->run][a][at];
-            }
-            nti_cov_want_group(c, g, k < 0 ? zero : offset);
+            int64_t offset[NTI_SPACE] = { 0, 0, 0 };
+            if (k >= 0) nti_cov_group_offset(g, c->run, k, offset);
+            nti_cov_want_group(c, g, offset);
             for (int j = 0; j < g->nodes; j++) most[j] = c->wanted[j].count > most[j] ? c->wanted[j].count : most[j];
         }
     }
@@ -26083,16 +26109,12 @@ static void nti_cov_consume(nti_cov_work *c, const nti_cov_stage *g, const nti_c
     }
 }
 
-static int64_t nti_cov_groups_of(const nti_cov_work *c, const nti_cov_stage *g) {
-    return g->groups[c->run][0] * g->groups[c->run][1] * g->groups[c->run][2];
-}
+static int64_t nti_cov_groups_of(const nti_cov_work *c, const nti_cov_stage *g) { return nti_cov_positions(g->groups[c->run]); }
 
 // Group number k of a stage; 0: it was the first of the own run.
 static int nti_cov_group_at(nti_cov_work *c, const nti_cov_stage *g, int64_t k) {
-    const int64_t *n = g->groups[c->run];
     int64_t offset[NTI_SPACE];
-    offset[0] = g->group[c->run][0][k / (n[1] * n[2])], offset[1] = g->group[c->run][1][k / n[2] % n[1]],
-    offset[2] = g->group[c->run][2][k % n[2]];
+    nti_cov_group_offset(g, c->run, k, offset);
     if (c->run == NTI_OWN && nti_cov_is_zero(offset)) return 0;
     nti_cov_group(c, g, offset);
     return 1;
@@ -26136,14 +26158,13 @@ static void nti_cov_team_group(void *arg, int64_t index, int worker) {
 // The bytes that a group's planes of the stage's value take.
 static size_t nti_cov_group_bytes(const nti_cov_work *c, const nti_cov_stage *g, int64_t k) {
     const nti_cov_step *s = &c->w->step[g->target];
-    const int64_t *n = g->groups[c->run];
     const nti_cov_node *last = &g->node[g->nodes - 1];
-    int64_t positions = last->planes, at[NTI_SPACE];
-    at[0] = k / (n[1] * n[2]), at[1] = k / n[2] % n[1], at[2] = k % n[2];
+    int64_t positions = last->planes, offset[NTI_SPACE];
+    nti_cov_group_offset(g, c->run, k, offset);
     if (last->planes > 1)
         positions *= last->positions; // complements are spaced as if all were the largest
     else
-        for (int a = 0; a < NTI_SPACE; a++) positions *= nti_plane_length(s->size[a], g->group[c->run][a][at[a]]);
+        for (int a = 0; a < NTI_SPACE; a++) positions *= nti_plane_length(s->size[a], offset[a]);
     return nti_round_up((size_t)(positions * c->lanes * c->arrays) * c->w->element, NTI_ALIGN);
 }
 
@@ -26266,12 +26287,12 @@ static int32_t nti_cov_own_lane(nti_cov_work *c, const void *image, int second, 
 static size_t nti_cov_image_bytes(const nti_cov *w) { return (size_t)(nti_cov_positions(w->step[0].size) * w->step[0].channels) * w->element; }
 
 // Something of the bytes of an image: images that differ in it are not equal.
-static uint32_t nti_cov_print(const nti_cov *w, const void *image) {
+static uint32_t nti_cov_fingerprint(const nti_cov *w, const void *image) {
     size_t bytes = nti_cov_image_bytes(w) - sizeof(uint32_t);
     uint32_t print = 0;
-    for (size_t k = 0; k < NTI_COV_PRINT; k++) {
+    for (size_t k = 0; k < NTI_COV_PROBES; k++) {
         uint32_t word;
-        memcpy(&word, (const char *)image + bytes * k / (NTI_COV_PRINT - 1), sizeof word);
+        memcpy(&word, (const char *)image + bytes * k / (NTI_COV_PROBES - 1), sizeof word);
         print = print * 16777619u ^ word;
     }
     return print;
@@ -26302,7 +26323,7 @@ static int nti_cov_tile_has_equal(const nti_cov_work *c) {
     uint32_t print[NTI_COV_TILE_IMAGES];
     const nti_cov *w = c->w;
     if (w->d.train || w->mixed) return 0;
-    for (int64_t k = 0; k < 2 * w->tile; k++) print[k] = nti_cov_print(w, c->image[k]);
+    for (int64_t k = 0; k < 2 * w->tile; k++) print[k] = nti_cov_fingerprint(w, c->image[k]);
     for (int64_t i = 0; i < c->rows; i++)
         for (int64_t j = 0; j < c->columns; j++)
             if (print[i] == print[w->tile + j] && nti_cov_equal(w, c->image[i], c->image[w->tile + j])) return 1;
@@ -26524,9 +26545,7 @@ static nt_status nti_cov_rectangle(nti_cov *w) { // the block of the matrix
 
 static int nti_cov_is_flat(const nti_cov *w) { // pairs of images need offset 0 only
     for (int v = 0; v < w->steps; v++)
-        for (int k = 0; k < NTI_SPACE; k++)
-            for (int64_t d = 1 - w->step[v].size[k]; d < w->step[v].size[k]; d++)
-                if (d && w->step[v].need[NTI_BETWEEN][k][d + w->step[v].size[k] - 1]) return 0;
+        if (nti_cov_needs_more(&w->step[v], NTI_BETWEEN)) return 0;
     return !w->mixed;
 }
 
@@ -26743,7 +26762,8 @@ NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, cons
 // ---------------------------------------------------------------------------------------------------------------------
 // The steps of >>infinite width as recorded operations: a value is the covariances of all pairs of images at once, (n1, n2, positions,
 // positions), or (n1, n2, positions) where only positions with themselves are needed; and of each image with itself, (n, ...), for the
-// variances that activations take.
+// variances that activations take. nti_cov_build gives the steps and nti_cov_needs_all what is needed; there are no stages and no blocks.
+// The formulas are those named there and at >>duals, written so that their derivatives are finite where those of acos and roots are not.
 // ---------------------------------------------------------------------------------------------------------------------
 enum { NTI_FIRST, NTI_SECOND, NTI_PAIRS_OF, NTI_SETS_OF }; // values: of each image of x1 with itself, of x2, of the pairs
 
