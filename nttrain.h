@@ -1118,7 +1118,7 @@ typedef struct nt_kernel_unit {
 typedef struct nt_kernel_sink { int (*take)(void *user, const nt_kernel_unit *unit); void *user; } nt_kernel_sink;
 
 typedef struct nt_kernel_desc {
-    int what;                  // NT_NNGP, NT_NTK or both; 0: both
+    int what;                  // NT_NNGP, NT_NTK or both; 0: those with an array, or, where there is none or a sink, both
     nt_kernel_spatial spatial;
     nt_dtype dtype;            // of images, arithmetic and results: f32 or f64
     nt_shape shape;            // of one image, channels last: NT_SHAPE(32, 32, 3), NT_SHAPE(784)
@@ -1218,7 +1218,7 @@ typedef struct nt_empirical_block { // pairs (row + r, column + c) of the whole 
 // Takes blocks one at a time on the calling thread. Not 0: stop (NT_CANCELLED).
 typedef struct nt_empirical_sink { int (*take)(void *user, const nt_empirical_block *block); void *user; } nt_empirical_sink;
 typedef struct nt_empirical_kernel_desc {
-    int what;                            // NT_NNGP, NT_NTK or both; 0: both
+    int what;                            // NT_NNGP, NT_NTK or both; 0: those with an array; with a sink both
     nt_axes trace, diagonal;             // as in nt_empirical_desc; not axis 0
     nt_ntk_implementation implementation;
     nt_dtype dtype;                      // of the samples; the kernels have that of the network's outputs
@@ -26549,12 +26549,18 @@ static int nti_cov_is_flat(const nti_cov *w) { // pairs of images need offset 0 
     return !w->mixed;
 }
 
+// Kernels that are meant where .what does not say: those with an array; all where a sink takes them, or nothing does.
+static int nti_kernels_of(const void *nngp, const void *ntk, int sink) {
+    return sink || (!nngp && !ntk) ? NT_NNGP | NT_NTK : (nngp ? NT_NNGP : 0) | (ntk ? NT_NTK : 0);
+}
+
 // Everything but the workers' memory. Low memory of the tape is used and left for the caller to give back.
 static nt_status nti_cov_make_plan(nti_cov *w, const nt_layer *net, int64_t n1, int64_t n2) {
     nt_tape *t = w->tape;
     nt_status s = nti_cov_check(w, n1, n2);
     if (s != NT_OK) return s;
-    w->ntk = !w->d.what || (w->d.what & NT_NTK), w->element = nt_dtype_size(w->d.dtype);
+    if (!w->d.what) w->d.what = nti_kernels_of(w->d.nngp, w->d.ntk, !!w->d.sink.take);
+    w->ntk = (w->d.what & NT_NTK) != 0, w->element = nt_dtype_size(w->d.dtype);
     t->latest = NT_OK, w->picked[0] = n1, w->picked[1] = n2, w->pick_step[0] = w->pick_step[1] = 1;
     if (!nti_cov_build(w, net) || !nti_cov_needs_all(w) || !nti_cov_stages(w) || !nti_cov_count_planes(w))
         return t->latest != NT_OK ? t->latest : nti_out_of_memory(t, "nt_kernel");
@@ -29130,7 +29136,7 @@ static nt_status nti_paired_open(nti_paired *p, nt_layer *net, const char *name,
     p->t = t, p->net = net, p->name = name, p->self = !x2;
     p->x[0] = (const char *)x1, p->x[1] = (const char *)(x2 ? x2 : x1), p->n[0] = n1, p->n[1] = x2 ? n2 : n1;
     if (t->sticky) return t->status;
-    if (!p->d.what) p->d.what = NT_NNGP | NT_NTK;
+    if (!p->d.what) p->d.what = nti_kernels_of(p->d.nngp, p->d.ntk, !!p->d.sink.take);
     int64_t *first = p->first, *count = p->count;
     first[0] = p->d.row, first[1] = p->d.column, count[0] = p->d.rows, count[1] = p->d.columns;
     if (!x1 || n1 < 0 || p->n[1] < 0)
@@ -29256,9 +29262,10 @@ NT_API nt_status nt_kernel_monte_carlo(nt_layer *net, nt_key_value key, int64_t 
     p.d.implementation = desc->implementation, p.d.progress = desc->progress, p.d.cancel = desc->cancel, p.tangents = desc->tangents;
     p.d.trace.count = 1, p.d.trace.axis[0] = NT_LAST, p.take = nti_paired_sum, p.user = &sums;
     sums.mean[0] = desc->nngp, sums.mean[1] = desc->ntk, sums.squares[0] = desc->nngp_squares, sums.squares[1] = desc->ntk_squares;
-    if (!p.d.what) p.d.what = (desc->nngp ? NT_NNGP : 0) | (desc->ntk ? NT_NTK : 0);
+    if (!p.d.what) p.d.what = nti_kernels_of(desc->nngp, desc->ntk, 0);
     nt_status s = nti_paired_open(&p, net, name, x1, n1, x2, n2);
     if (s != NT_OK) return s;
+    if (!desc->nngp && !desc->ntk) return nti_fail(p.t, NT_ERROR_ARGUMENT, "%s: nothing is to be kept: .nngp and .ntk are NULL", name);
     if (*count < 0 || samples < 0 || samples > UINT32_MAX || p.tangents < 0 || (sums.squares[0] && !sums.mean[0]) ||
         (sums.squares[1] && !sums.mean[1]))
         return nti_fail(p.t, NT_ERROR_ARGUMENT, "%s: %lld of %lld networks, %d tangents; squares go with their means", name,

@@ -903,6 +903,8 @@ static void errors_of_arrays(void) {
            "no network, no samples");
     m.tangents = -1;
     refused(t, nt_kernel_monte_carlo(net, nt_key(1), 2, x, 4, NULL, 0, &m) == NT_ERROR_ARGUMENT, NT_ERROR_ARGUMENT, "-1 tangents");
+    m.tangents = 0, m.nngp = m.ntk = NULL;
+    refused(t, nt_kernel_monte_carlo(net, nt_key(1), 2, x, 4, NULL, 0, &m) == NT_ERROR_ARGUMENT, NT_ERROR_ARGUMENT, "nothing is to be kept");
     tap_ok(nt_kernel_monte_carlo(net, nt_key(1), 0, x, 4, NULL, 0, NULL) == NT_ERROR_ARGUMENT, "no descriptor");
     nt_tape_close(t);
 }
