@@ -1169,6 +1169,8 @@ typedef struct nt_kernel_record_desc {
     int train;                     // dropout is on
     nt_params W_std, b_std;        // scalars for all dense layers and convolutions, in the order of the layers; an item NULL, count 0: the layer's own
     nt_params attention_std;       // six for each nt_global_self_attention_layer: key_std, value_std, query_std, out_std, b_std, position_std
+    int masked;                    // positions whose channels all have the value `mask` (NaN too) are hidden, as in nt_kernel
+    double mask;
     nt_tensor *pattern1, *pattern2; // of nt_aggregate_layer, as nt_apply_desc.pattern. NULL: each position has itself alone
 } nt_kernel_record_desc;
 typedef struct nt_kernels { nt_tensor *nngp, *ntk; } nt_kernels;
@@ -25757,6 +25759,11 @@ static int nti_cov_hide(const nti_cov_work *c, int v, const int64_t *p, int64_t 
     return 1;
 }
 
+static int nti_cov_is_mask(const nti_cov *w, double x) { // as the images have it
+    double mask = w->element == sizeof(double) ? w->d.mask : (double)(float)w->d.mask;
+    return isnan(mask) ? isnan(x) : x == mask;
+}
+
 // Which positions of every step are hidden in the images of the own run.
 static void nti_cov_hide_all(nti_cov_work *c) {
     const nti_cov *w = c->w;
@@ -25769,15 +25776,13 @@ static void nti_cov_hide_all(nti_cov_work *c) {
                 nti_cov_position(s->size, k, p);
                 if (v) hidden = nti_cov_hide(c, v, p, l);
                 for (int64_t d = 0; !v && d < s->channels && hidden; d++) {
-                    double x = nti_cov_number(w, c->own_input, (d * n + k) * w->own_lanes + l);
-                    hidden = isnan(w->d.mask) ? isnan(x) : x == w->d.mask;
+                    hidden = nti_cov_is_mask(w, nti_cov_number(w, c->own_input, (d * n + k) * w->own_lanes + l));
                 }
                 c->mask[(s->mask_at + k) * w->own_lanes + l] = (uint8_t)hidden;
             }
     }
     for (int64_t k = 0, n = nti_cov_positions(w->step[0].size) * w->step[0].channels * w->own_lanes; k < n; k++) {
-        double x = nti_cov_number(w, c->own_input, k);
-        if (isnan(w->d.mask) ? isnan(x) : x == w->d.mask) memset(c->own_input + (size_t)k * w->element, 0, w->element);
+        if (nti_cov_is_mask(w, nti_cov_number(w, c->own_input, k))) memset(c->own_input + (size_t)k * w->element, 0, w->element);
     }
 }
 
@@ -26815,6 +26820,7 @@ typedef struct nti_recur {
     nti_activated *activated[2];               // by step
     nt_tensor **scale, **shift;                // by step: of weights and biases whose numbers are tensors
     nti_recur_stds *attention;                 // by step
+    nt_tensor **shown[NTI_PAIRS_OF];           // by step: 0 at positions that the mask hides, else 1, (n, positions). With .masked
     int set, steps;                            // of the values in hand
     nt_tensor *nodes, *products;               // of expansions; NULL: not yet there
 } nti_recur;
@@ -27011,20 +27017,6 @@ static void nti_recur_product(nti_recur *c, int v, int full) {
     if (c->set == NTI_PAIRS_OF) c->tangent[v] = t;
 }
 
-static nt_tensor *nti_recur_total(const nti_recur *c, int v, int tangent) {
-    const nti_cov_step *s = &c->w.step[v];
-    int x = s->input[0], full = !s->diagonal && c->full[nti_recur_run(c)][x];
-    nt_tensor *y = nti_recur_operand(c, v, 0, tangent, full);
-    if (!y) return NULL;
-    nt_shape shape = nti_recur_shape(c, 1, 0);
-    nt_axes axes;
-    axes.count = 1, axes.axis[0] = NT_LAST;
-    if (full) axes.count = 2, axes.axis[1] = -2;
-    y = nt_sum_axes(y, axes, 0);
-    if (s->scale != 1) y = nt_scale(y, s->scale);
-    return y ? nt_reshape(y, shape) : NULL;
-}
-
 // Images with themselves, or pairs: sums of products of channels over their number.
 static nt_tensor *nti_recur_input(const nti_recur *c, int full) {
     nt_tensor *x = c->x[c->set == NTI_SECOND], *y = c->set == NTI_PAIRS_OF ? c->x[1] : x, *k;
@@ -27079,6 +27071,108 @@ static nti_deviation nti_recur_sided(const nti_recur *c, nti_deviation d, int se
 
 static int nti_recur_second(const nti_recur *c) { return c->w.symmetric ? NTI_FIRST : NTI_SECOND; }
 
+// The images that a side of the values in hand belongs to.
+static int nti_recur_set(const nti_recur *c, int second) {
+    return c->set != NTI_PAIRS_OF ? c->set : second ? nti_recur_second(c) : NTI_FIRST;
+}
+
+// Images without the mask's value, which counts as 0, and where they have another one.
+static nt_tensor *nti_recur_unmask(const nti_recur *c, nt_tensor *x, nt_tensor **shown) {
+    nt_tensor *mask = isnan(c->d.mask) ? nt_is_nan(x) : nt_equal(x, nti_recur_number(c, c->d.mask)), *zero = nti_recur_number(c, 0);
+    nt_axes last;
+    last.count = 1, last.axis[0] = NT_LAST;
+    *shown = nt_max_axes(nt_select(mask, zero, nti_recur_number(c, 1)), last, 0);
+    return nt_select(mask, zero, x);
+}
+
+// As nti_cov_hide has it: what position p of an axis sees. From its centre alone, or from all of it.
+static int nti_recur_sees(const nti_cov_step *s, const nti_cov_axis *a, int all, int64_t p, int64_t q) {
+    int found = 0;
+    if (!all) return nti_cov_tap(a, p, (a->window - 1) / 2) == q;
+    if (s->op == NTI_COV_MAP && !a->first) return p == q;
+    for (int64_t u = 0; s->op == NTI_COV_TAPS && u < a->window && !found; u++) found = nti_cov_tap(a, p, u) == q;
+    for (int32_t e = a->first ? a->first[q] : 0; a->first && e < a->first[q + 1] && !found; e++) found = a->to[e] == p;
+    return found;
+}
+
+static nt_tensor *nti_recur_shown_behind(const nti_recur *c, const nti_cov_step *s, const nti_cov_step *from, nt_tensor *x, int64_t n) {
+    int all = s->op == NTI_COV_MAP && !s->pooled;
+    int64_t size[NTI_SPACE];
+    for (int k = 0; k < NTI_SPACE; k++) all |= s->op == NTI_COV_TAPS && s->axis[k].transposed, size[k] = from->size[k];
+    if (!all) x = nt_sub(nti_recur_number(c, 1), x); // windows hide with their centre, but not with what is outside
+    for (int k = 0; k < NTI_SPACE && x; k++) {
+        const nti_cov_axis *a = &s->axis[k];
+        int64_t before = n, behind = 1;
+        nt_shape shape = nti_recur_view(2, a->out, a->in, 0, 0, 0);
+        void *data;
+        for (int j = 0; j < NTI_SPACE; j++) *(j < k ? &before : &behind) *= j == k ? 1 : size[j];
+        nt_tensor *m =
+            nti_shape_argument(c->w.tape, "nt_kernel_record", NT_F64, &shape) ? nti_constant_room(c->w.tape, NT_F64, &shape, &data) : NULL;
+        for (int64_t i = 0; m && i < a->out * a->in; i++) ((double *)data)[i] = nti_recur_sees(s, a, all, i / a->in, i % a->in);
+        x = nti_recur_times(nt_cast(m, c->w.d.dtype), x, before, behind), size[k] = a->out;
+    }
+    if (!x) return NULL;
+    x = nt_reshape(x, nti_recur_view(2, n, nti_cov_positions(s->size), 0, 0, 0));
+    if (!all) return nt_sub(nti_recur_number(c, 1), x);
+    return nt_cast(nt_less(nti_recur_number(c, 0), x), c->w.d.dtype);
+}
+
+// Which positions of step v its operands leave: nti_cov_hide.
+static nt_tensor *nti_recur_shown(const nti_recur *c, int v, int set) {
+    const nti_cov_step *s = &c->w.step[v];
+    int64_t n = c->x[set]->shape[0], before = n, behind = 1;
+    nt_tensor *x = c->shown[set][s->input[0]];
+    nt_axes last;
+    last.count = 1, last.axis[0] = NT_LAST;
+    if (!x) return NULL;
+    if (s->op == NTI_COV_TOTAL) x = nt_max_axes(x, last, 1);
+    if (s->op == NTI_COV_TOTAL) return s->diagonal ? nt_full_like(x, 1) : x;
+    if (s->op == NTI_COV_TAPS || s->op == NTI_COV_MAP) return nti_recur_shown_behind(c, s, &c->w.step[s->input[0]], x, n);
+    for (int j = 0; j < NTI_SPACE && s->op == NTI_COV_STACK; j++) *(j < s->stack ? &before : &behind) *= j == s->stack ? 1 : s->size[j];
+    for (int b = 0; b < s->inputs; b++) {
+        nt_tensor *part[2], *y = c->shown[set][s->input[b]];
+        if (s->op == NTI_COV_STACK) y = nt_reshape(y, nti_recur_view(3, before, c->w.step[s->input[b]].size[s->stack], behind, 0, 0));
+        part[0] = x, part[1] = y;
+        x = b == 0 ? y : s->op == NTI_COV_STACK ? nt_concat(nti_list(part, 2), 1) : nt_maximum(x, y);
+    }
+    return x ? nt_reshape(x, nti_recur_view(2, n, nti_cov_positions(s->size), 0, 0, 0)) : NULL;
+}
+
+// Hidden positions stay 0.
+static nt_tensor *nti_recur_hide(const nti_recur *c, int v, nt_tensor *x, int full) {
+    for (int j = 0; j < 1 + (full || c->set == NTI_PAIRS_OF) && x; j++)
+        x = nt_mul(x, nti_recur_side(c, c->shown[nti_recur_set(c, j)][v], j, full));
+    return x;
+}
+
+// From averages over all positions of step v to those over what is shown.
+static nt_tensor *nti_recur_average_shown(const nti_recur *c, int v, nt_tensor *x) {
+    nt_tensor *one = nti_recur_number(c, 1);
+    nt_axes last;
+    last.count = 1, last.axis[0] = NT_LAST;
+    for (int j = 0; j < 2 && x; j++) {
+        nt_tensor *count = nt_maximum(nt_sum_axes(c->shown[nti_recur_set(c, j)][v], last, 1), one);
+        count = nt_scale(nt_reciprocal(count), (double)nti_recur_positions(c, v));
+        x = nt_mul(x, nti_recur_side(c, count, j, 0));
+    }
+    return x;
+}
+
+static nt_tensor *nti_recur_total(const nti_recur *c, int v, int tangent) {
+    const nti_cov_step *s = &c->w.step[v];
+    int x = s->input[0], full = !s->diagonal && c->full[nti_recur_run(c)][x];
+    nt_tensor *y = nti_recur_operand(c, v, 0, tangent, full);
+    if (!y) return NULL;
+    nt_shape shape = nti_recur_shape(c, 1, 0);
+    nt_axes axes;
+    axes.count = 1, axes.axis[0] = NT_LAST;
+    if (full) axes.count = 2, axes.axis[1] = -2;
+    y = nt_sum_axes(y, axes, 0);
+    if (s->scale != 1) y = nt_scale(y, s->scale);
+    y = y ? nt_reshape(y, shape) : NULL;
+    return c->d.masked && s->scale != 1 && !s->diagonal ? nti_recur_average_shown(c, x, y) : y;
+}
+
 static int nti_recur_is_weighted(const nti_cov_step *s) { return s->op == NTI_COV_AFFINE && !nti_is_layer(s->layer, NTI_SCALE); }
 
 // Affine steps keep the order: t = scale t + mix k + shift_t, k = scale k + shift.
@@ -27110,14 +27204,19 @@ static void nti_recur_norm(nti_recur *c, int v, int full) {
     const nti_cov_step *s = &c->w.step[v];
     nt_tensor *side[2], *x = nti_recur_operand(c, v, 0, 0, full), *f;
     for (int j = 0; j < 2; j++) {
-        nt_tensor *q = nti_recur_variance(c, v, c->set != NTI_PAIRS_OF ? c->set : j ? nti_recur_second(c) : NTI_FIRST);
+        nt_tensor *q = nti_recur_variance(c, v, nti_recur_set(c, j)), *shown = c->d.masked ? c->shown[nti_recur_set(c, j)][v] : NULL;
         if (!q) return;
         nt_shape flat = nt_shape_of(q), image = nti_recur_view(4, flat.size[0], s->size[0], s->size[1], s->size[2], 0);
         nt_axes axes;
         axes.count = 0;
         for (int k = 0; k < NTI_SPACE; k++)
             if (s->over[k] && s->size[k] > 1) axes.axis[axes.count++] = 1 + k;
-        if (axes.count) q = nt_reshape(nt_broadcast(nt_mean_axes(nt_reshape(q, image), axes, 1), image), flat);
+        if (axes.count && shown) {
+            nt_tensor *count = nt_sum_axes(nt_reshape(shown, image), axes, 1), *one = nti_recur_number(c, 1);
+            q = nt_div(nt_sum_axes(nt_reshape(nt_mul(q, shown), image), axes, 1), nt_maximum(count, one));
+            q = nt_reshape(nt_broadcast(nt_select(nt_less(count, one), one, q), image), flat);
+        } else if (axes.count)
+            q = nt_reshape(nt_broadcast(nt_mean_axes(nt_reshape(q, image), axes, 1), image), flat);
         side[j] = nti_recur_side(c, nt_rsqrt(nt_add_scalar(q, s->eps)), j, full);
     }
     f = nt_mul(side[0], side[1]);
@@ -27636,10 +27735,13 @@ static nt_tensor *nti_recur_embed(const nti_recur *c, int v, nt_tensor *x) {
 
 static nt_tensor *nti_recur_attention_weights(const nti_recur *c, int v, int second) { // (n, positions, positions) of one side's images
     const nti_cov_step *s = &c->w.step[v];
-    int x = s->input[0], set = c->set != NTI_PAIRS_OF ? c->set : second ? nti_recur_second(c) : NTI_FIRST;
+    int x = s->input[0], set = nti_recur_set(c, second);
     nt_tensor *k = nti_recur_form(c, c->value[set][x], nti_recur_positions(c, x), c->full[NTI_OWN][x], 1);
     k = nti_recur_times_std(c, v, nti_recur_embed(c, v, k), 1u << NTI_STD_QUERY | 1u << NTI_STD_KEY, 1);
-    return nti_attend(s->layer->attention.mechanism, k);
+    if (!c->d.masked) return nti_attend(s->layer->attention.mechanism, k);
+    nt_tensor *shown = nt_expand_dims(c->shown[set][x], 1); // none to what is hidden, not even where nothing is shown
+    k = nt_select(nt_less(nti_recur_number(c, 0), shown), k, nti_recur_number(c, -1e30));
+    return nt_mul(nti_attend(s->layer->attention.mechanism, k), shown);
 }
 
 // a x b' of matrices of positions; a and b belong to images.
@@ -27682,7 +27784,7 @@ static void nti_recur_attention(nti_recur *c, int v, nt_tensor *k, nt_tensor *t)
 
 // The edges of one side's images as matrices, as nt_aggregate_layer has them.
 static nt_tensor *nti_recur_edges(const nti_recur *c, const nti_cov_step *s, int second) {
-    int set = c->set != NTI_PAIRS_OF ? c->set : second ? nti_recur_second(c) : NTI_FIRST;
+    int set = nti_recur_set(c, second);
     nt_tensor *e = c->pattern[set], *end[2];
     int64_t n = nti_cov_positions(s->size), images = c->x[set]->shape[0];
     int sparse = s->layer->aggregate.sparse,
@@ -27759,6 +27861,8 @@ static NTI_NOINLINE void nti_recur_step(nti_recur *c, int v) {
                 y = nti_recur_scaled(c, y, positions, full, s->scale);
             else if (s->op == NTI_COV_LOCAL)
                 y = nti_recur_local(c, y, positions, full);
+            else if (s->op == NTI_COV_MASK)
+                y = nti_recur_hide(c, v, y, full);
             else
                 y = nti_recur_form(c, nti_recur_linear(c, s, from, y, wide), positions, wide, full);
         }
@@ -27862,6 +27966,7 @@ static int nti_recur_plan(nti_recur *c, const nt_layer *net) {
     c->scale = (nt_tensor **)nti_cov_room(&c->w, c->steps, sizeof(nt_tensor *)),
     c->shift = (nt_tensor **)nti_cov_room(&c->w, c->steps, sizeof(nt_tensor *));
     c->attention = (nti_recur_stds *)nti_cov_room(&c->w, c->steps, sizeof(nti_recur_stds));
+    for (int set = 0; set < NTI_PAIRS_OF; set++) c->shown[set] = (nt_tensor **)nti_cov_room(&c->w, c->steps, sizeof(nt_tensor *));
     if (c->w.failed) {
         nti_no_room(t, "nt_kernel_record");
         return 0;
@@ -27889,7 +27994,7 @@ static int nti_recur_check(nti_recur *c, nt_tensor *x1, nt_tensor *x2) {
         return 0;
     }
     if ((unsigned)c->d.spatial > NT_DIAGONAL) return nti_recur_wrong(c, NT_ERROR_ARGUMENT, ".spatial is NT_FULL or NT_DIAGONAL");
-    d->dtype = x1->dtype, d->spatial = c->d.spatial, d->train = c->d.train;
+    d->dtype = x1->dtype, d->spatial = c->d.spatial, d->train = c->d.train, d->masked = c->d.masked, d->mask = c->d.mask;
     d->shape = nt_shape_make(x1->rank - 1, x1->shape + 1);
     return 1;
 }
@@ -27907,6 +28012,12 @@ static int nti_recur_images(nti_recur *c, nt_tensor *x1, nt_tensor *x2) {
         nt_shape flat = nti_recur_view(3, c->x[j]->shape[0], nti_cov_positions(c->w.step[0].size), c->w.step[0].channels, 0, 0);
         c->x[j] = nt_reshape(c->x[j], flat);
     }
+    for (int j = 0; j < 2 - c->w.symmetric && c->d.masked; j++) {
+        c->x[j] = nti_recur_unmask(c, c->x[j], &c->shown[j][0]);
+        if (!c->x[j]) return 0;
+        for (int v = 1; v < c->steps; v++) c->shown[j][v] = nti_recur_shown(c, v, j);
+    }
+    if (c->w.symmetric) c->x[1] = c->x[0];
     return c->x[0] && c->x[1];
 }
 

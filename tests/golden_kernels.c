@@ -373,11 +373,12 @@ static nt_tensor *edges_of(run *r, const char *name) {
 }
 
 // The same by the recorded recursion.
-static void run_record(run *r, nt_layer *net, nt_tensor *x1, nt_tensor *x2, nt_kernel_spatial spatial, const char *const *names) {
+static void run_record(run *r, nt_layer *net, nt_tensor *x1, nt_tensor *x2, const nt_kernel_desc *like, nt_kernel_spatial spatial,
+                       const char *const *names) {
     nt_kernel_record_desc d;
     if (!has(r, names[0]) && !has(r, names[1])) return;
     memset(&d, 0, sizeof d);
-    d.spatial = spatial, d.train = 1, d.pattern1 = edges_of(r, "pattern1"), d.pattern2 = edges_of(r, "pattern2");
+    d.spatial = spatial, d.train = 1, d.masked = like->masked, d.mask = like->mask, d.pattern1 = edges_of(r, "pattern1"), d.pattern2 = edges_of(r, "pattern2");
     nt_kernels k = nt_kernel_record(net, x1, x2, &d);
     nt_tensor *both[2] = { k.nngp, k.ntk };
     for (int j = 0; j < 2; j++)
@@ -400,10 +401,10 @@ static void run_kernel(run *r) {
     run_pairs(r, net, &x1, both ? &x2 : NULL, d, NT_DIAGONAL, "nngp_diag", "ntk_diag");
     run_own(r, net, &x1, d, NT_FULL, "cov1");
     run_own(r, net, &x1, d, NT_DIAGONAL, "var1");
-    if (d.masked || gd_stopped(r->c)) return;
+    if (gd_stopped(r->c)) return;
     static const char *const full[] = { "nngp", "ntk" }, *const diagonal[] = { "nngp_diag", "ntk_diag" };
     nt_tensor *t1 = input_of(r, "x1"), *t2 = both ? input_of(r, "x2") : NULL;
-    run_record(r, net, t1, t2, NT_FULL, full), run_record(r, net, t1, t2, NT_DIAGONAL, diagonal);
+    run_record(r, net, t1, t2, &d, NT_FULL, full), run_record(r, net, t1, t2, &d, NT_DIAGONAL, diagonal);
 }
 
 // Both kernels of all examples, training ones first.

@@ -1,6 +1,6 @@
-// Kernels recorded on the tape: the values of nt_kernel, and derivatives with respect to images, W_std and b_std against differences of
-// nt_kernel, which knows nothing of tapes; to second order, in batches, where correlations are +-1 or there is no variance; a Gaussian
-// process whose numbers are fitted; what is said about wrong arguments. (Values of all layers: golden_kernels.)
+// Kernels recorded on the tape: the values of nt_kernel, and derivatives with respect to images and standard deviations against
+// differences of nt_kernel, which knows nothing of tapes; with masks; to second order, in batches, where correlations are +-1 or there is
+// no variance; a Gaussian process whose numbers are fitted; what is said about wrong arguments. (Values of all layers: golden_kernels.)
 #include "nttrain.h"
 #include "golden.h"
 #include "refused.h"
@@ -40,7 +40,8 @@ typedef struct problem {
     double attention[MAX_ATTENTIONS][STDS];
     double x1[MAX_NUMBERS], x2[MAX_NUMBERS];
     double pattern[MAX_NUMBERS];     // of both; has_pattern
-    int has_pattern;
+    int has_pattern, masked;
+    double mask;
     int64_t size;                    // of a kernel
     double weight[2][MAX_NUMBERS];
     double kernel[2][MAX_NUMBERS];   // by problem_value
@@ -98,6 +99,7 @@ static nt_status problem_kernel(problem *p, nt_tape *t) { // by nt_kernel
     CLEAR(d);
     d.dtype = NT_F64, d.shape = p->shape, d.spatial = p->spatial, d.train = p->train, d.nngp = p->kernel[0], d.ntk = p->kernel[1];
     if (p->has_pattern) d.pattern1 = d.pattern2 = p->pattern;
+    d.masked = p->masked, d.mask = p->mask;
     nt_layer *net = problem_net(p, t);
     return nt_kernel(net, p->x1, p->n1, p->n2 ? p->x2 : NULL, p->n2, &d);
 }
@@ -140,11 +142,12 @@ static recorded problem_record(problem *p) {
     }
     for (int k = 0; k < p->layers; k++) W[k] = nt_cast(r.W[k], p->dtype), b[k] = nt_cast(r.b[k], p->dtype);
     d.spatial = p->spatial, d.train = p->train, d.W_std.count = d.b_std.count = p->layers, d.W_std.items = W, d.b_std.items = b;
+    d.masked = p->masked, d.mask = p->mask;
     d.attention_std.count = STDS * p->attentions, d.attention_std.items = attention;
     if (p->has_pattern) {
         int64_t positions = image_size(p) / p->shape.size[p->shape.rank - 1];
-        d.pattern1 = nt_constant(r.t, NT_F64, NT_SHAPE(p->n1, positions, positions), p->pattern);
-        d.pattern2 = p->n2 ? nt_constant(r.t, NT_F64, NT_SHAPE(p->n2, positions, positions), p->pattern) : NULL;
+        d.pattern1 = nt_cast(nt_constant(r.t, NT_F64, NT_SHAPE(p->n1, positions, positions), p->pattern), p->dtype);
+        d.pattern2 = p->n2 ? nt_cast(nt_constant(r.t, NT_F64, NT_SHAPE(p->n2, positions, positions), p->pattern), p->dtype) : NULL;
     }
     r.k = nt_kernel_record(r.net, nt_cast(r.x1, p->dtype), nt_cast(r.x2, p->dtype), &d);
     r.k.nngp = nt_cast(r.k.nngp, NT_F64), r.k.ntk = nt_cast(r.k.ntk, NT_F64);
@@ -161,6 +164,8 @@ static recorded problem_record(problem *p) {
     r.y = nt_add(nt_sum(part[0]), nt_sum(part[1]));
     return r;
 }
+
+static int is_hidden(const problem *p, double x) { return p->masked && (isnan(p->mask) ? isnan(x) : x == p->mask); }
 
 static problem problem_of(const char *net, nt_shape shape, int64_t n1, int64_t n2) {
     problem p;
@@ -254,7 +259,11 @@ static void gradient_error(problem *p, recorded *r, const double *h, double *wor
     for (int k = 0; k < count && got; k++) {
         int image = x[k]->rank > 0;
         double along = 0, want;
-        for (int64_t i = 0; i < nt_size(x[k]); i++) direction[i] = chance(), along += direction[i] * got[k][i];
+        for (int64_t i = 0; i < nt_size(x[k]); i++) {
+            int hidden = image && is_hidden(p, numbers[k][i]); // stays so, and nothing depends on its number
+            if (hidden && got[k][i] != 0) worst[image] = INFINITY;
+            direction[i] = hidden ? 0 : chance(), along += direction[i] * got[k][i];
+        }
         want = slope(p, numbers[k], direction, nt_size(x[k]), h[image]);
         double e = along == want ? 0 : fabs(along - want) / (fabs(want) + size);
         if (!(e <= worst[image])) worst[image] = e;
@@ -362,6 +371,49 @@ static void test_layers(void) {
             p.spatial = list[k].spatial, p.train = 1, p.has_pattern = strstr(net, "aggregate") != NULL;
             for (int i = 0; p.has_pattern && i < 27; i++) p.pattern[i] = chance();
             check(&p, 1e-12, 1e-9, own ? "  against itself" : list[k].net);
+        }
+}
+
+// Positions that hide: some of each image, the second one of x1 whole, and one number of a position that shows (which counts as 0).
+static void hide(problem *p, double *x, int64_t n, int whole) {
+    int64_t channels = p->shape.size[p->shape.rank - 1], each = image_size(p);
+    for (int64_t i = 0; i < n * each; i++) {
+        int64_t image = i / each, at = i % each / channels;
+        if (image == whole || at == image || at == image + 2 || i == channels * (each / channels - 1)) x[i] = p->mask;
+    }
+}
+
+static void test_masks(void) {
+    static const struct { const char *net; int rank; int64_t shape[4]; nt_kernel_spatial spatial; double mask; int whole; } list[] = {
+        { "(conv 8 (3) (1) SAME W=@ b=@) (relu) (conv 8 (2) (2) VALID W=@ b=@) (erf) (global_avg_pool) (dense 8 W=@ b=@)", 2, { 6, 2 }, NT_FULL, -9, 1 },
+        { "(conv 8 (3) (2) CIRCULAR W=@ b=@) (relu) (conv_transpose 8 (3) (2) SAME W=@ b=@) (gelu) (flatten) (dense 8 W=@ b=@)", 2, { 6, 2 }, NT_FULL, NAN, 1 },
+        { "(conv 8 (2 3) (1 2) SAME W=@ b=@) (erf) (avg_pool (2 2) (1 1) SAME) (conv_local 8 (2 1) (1 1) VALID W=@ b=@) (relu) (dense 8 W=@)", 3, { 4, 3, 2 },
+          NT_FULL, 0.1, 1 },
+        { "(conv 8 (2 3) (1 1) SAME W=@ b=@) (layer_norm (1 2 -1)) (gelu) (sum_pool (2 2) (1 2) VALID) (dense 8 W=@ b=@)", 3, { 4, 3, 2 }, NT_DIAGONAL, -9, 1 },
+        { "(conv 8 (3) (1) SAME W=@ b=@) (layer_norm (1 -1)) (fan_out 2) (parallel (identity) (serial (relu) (conv 8 (3) (1) SAME W=@ b=@))) (fan_in_sum) (relu) "
+          "(image_resize (7)) (global_avg_pool)", 2, { 5, 2 }, NT_FULL, -9, 1 },
+        { "(fan_out 2) (parallel (serial (conv 8 (2) (1) VALID W=@ b=@) (relu)) (serial (dense 8 W=@ b=@) (erf))) (fan_in_concat 1) (dense 8 W=@ b=@) "
+          "(relu) (index 1: ::-2 :) (global_sum_pool)", 2, { 4, 2 }, NT_FULL, -9, 3 },
+        { "(dense 8 W=@ b=@) (attention 4 8 8 2 W_key=$ b=$ pos=sum decay=exp) (erf) (attention 4 8 8 1 mechanism=abs b=0.5) (erf) (global_avg_pool)", 2,
+          { 5, 2 }, NT_FULL, NAN, 1 },
+        { "(aggregate) (dense 8 W=@ b=@) (relu) (dropout 0.8) (aggregate) (dense 8 W=@ b=@) (relu) (global_avg_pool) (dense 8 W=@)", 2, { 5, 3 }, NT_FULL, -9, 1 },
+    };
+    for (size_t k = 0; k < sizeof list / sizeof list[0]; k++)
+        for (int own = 0; own < 2; own++) {
+            char net[600];
+            snprintf(net, sizeof net, "(serial %s)", list[k].net);
+            problem p = problem_of(net, nt_shape_make(list[k].rank, list[k].shape), 3, own ? 0 : 2);
+            p.spatial = list[k].spatial, p.train = 1, p.has_pattern = strstr(net, "aggregate") != NULL, p.masked = 1, p.mask = list[k].mask;
+            for (int i = 0; p.has_pattern && i < 75; i++) p.pattern[i] = chance();
+            hide(&p, p.x1, p.n1, list[k].whole), hide(&p, p.x2, p.n2, -1);
+            char name[700];
+            snprintf(name, sizeof name, "masks, %s", own ? "against itself" : list[k].net);
+            check(&p, 1e-12, 1e-9, name);
+            p.dtype = NT_F32;
+            recorded r = problem_record(&p);
+            double e = p.size ? value_error(&p, &r) : INFINITY;
+            tap_ok(e < 1e-5, "  in f32: %.1e", e);
+            nt_tape_close(r.t);
         }
 }
 
@@ -594,14 +646,16 @@ static int in_array(char *memory, size_t bytes) {
                            "(conv 4 (2) (1) CIRCULAR W=@) (layer_norm (1 -1)) (rectified_monomial 2) (attention 4 8 8 2 pos=sum decay=exp) (polynomial 1 2) "
                            "(image_resize (3)) (global_avg_pool) (dense 8 W=@ b=@))", NT_SHAPE(4, 2), 2, 2);
     nt_tape_desc t;
-    CLEAR(t);
+    nt_kernel_record_desc d;
+    CLEAR(t), CLEAR(d);
+    d.masked = 1, d.mask = p.x1[3];
     t.memory = memory, t.memory_size = bytes;
     nt_tape *tape = nt_tape_open(&t);
     wide_case.error[0] = 0;
     if (!tape) return 0;
     nt_layer *net = problem_net(&p, tape);
     nt_tensor *x1 = nt_variable(tape, NT_F64, NT_SHAPE(2, 4, 2), p.x1), *x2 = nt_variable(tape, NT_F64, NT_SHAPE(2, 4, 2), p.x2);
-    nt_kernels k = nt_kernel_record(net, x1, x2, NULL);
+    nt_kernels k = nt_kernel_record(net, x1, x2, &d);
     int result = k.nngp && k.ntk && !nt_error(tape) ? 1 : !k.nngp && !k.ntk && nt_error_status(tape) == NT_ERROR_MEMORY ? 0 : -1;
     if (result < 0) tap_note("in %zu bytes: %s", bytes, nt_error(tape) ? nt_error(tape) : "nothing");
     nt_tape_close(tape);
@@ -625,6 +679,7 @@ static void test_memory(void) { // arrays of many sizes: the call fails cleanly 
 int main(void) {
     test_activations();
     test_layers();
+    test_masks();
     test_edges();
     test_second();
     test_batch();

@@ -95,7 +95,7 @@ static void *images(int64_t n, int rank, const int64_t *size, nt_dtype dtype, in
         for (int64_t k = 0; k < each; k++) {
             double v = uniform();
             if (i == 3 || i == 4) v = (i == 4 ? -1 : 1) * value(x, dtype, k);
-            if (masked && k / channels == i % (each / channels)) v = -9;
+            if (masked && k / channels == i % (each / channels)) v = -9.1;
             put(x, dtype, i * each + k, i == 5 ? 0 : v);
         }
     return x;
@@ -155,7 +155,7 @@ static int problem_open(problem *p, const net_row *r, nt_dtype dtype, int two, c
     }
     nt_kernel_desc *d = &p->d;
     d->dtype = dtype, d->shape = nt_shape_make(r->rank, r->size), d->train = 1, d->spatial = r->spatial;
-    d->masked = r->masked, d->mask = -9, d->pattern1 = p->patterns[0], d->pattern2 = p->patterns[1], d->edges = r->pattern == 2 ? 6 : 0;
+    d->masked = r->masked, d->mask = -9.1, d->pattern1 = p->patterns[0], d->pattern2 = p->patterns[1], d->edges = r->pattern == 2 ? 6 : 0;
     nt_kernel_info info;
     if (!p->net || nt_kernel_plan(p->net, p->n1, p->n2, d, &info) != NT_OK) {
         tap_ok(0, "%s: %s", r->name, p->net ? nt_error(p->t) : p->c.error);
