@@ -3229,8 +3229,10 @@ static int nti_dual_sides(const nti_dual *d) {
 static void nti_dual_coefficients(const nti_dual *d, const double q[4], int first, int count, double a[NTI_DUAL_ROOM][4]);
 static void nti_dual_variances(const nti_dual *d, const double q[4], double k[4], double dot[4]);
 
-// The power series of asin(x) from x^NTI_DUAL_TERMS on, over that power, as a polynomial in sqrt(1 - x^2) up to 0.6, and constant beyond,
-// where it hardly counts. To 1e-5 of the value at 1.
+// The power series of asin(x) from x^NTI_DUAL_TERMS on, over that power, as a polynomial in s = sqrt(1 - x^2) up to NTI_TAIL_MOST, and
+// constant beyond, where it hardly counts. To 1e-5 of the value at 1. Tails are found with s between NTI_TAIL_LEAST and NTI_TAIL_MOST.
+#define NTI_TAIL_LEAST 4e-3
+#define NTI_TAIL_MOST 0.6
 static const double nti_dual_tail_poly[] = { 0.126409686, -0.999867778, 5.08900811, -20.3794474, 67.5388762, -182.950876,
                                              386.516779,  -597.718412,  624.710099, -389.703332, 108.789346 };
 static double nti_dual_tail_value(double s, double *slope) {
@@ -6742,7 +6744,7 @@ static NTI_INLINE NTI_V NTI_K(nti_dual_series)(const NTI_T *side1, const NTI_T *
 // The sum of alpha_n x^n, n >= NTI_DUAL_TERMS, of asin, and its derivative.
 static NTI_INLINE NTI_V NTI_K(nti_dual_rest)(NTI_V x, NTI_V *dot) {
     NTI_V a = NTI_ABS(x), x2 = x * x, x4 = x2 * x2, x8 = x4 * x4, x16 = x8 * x8, x40 = x16 * x16 * x8, by = NTI_SPLAT(0), value = by;
-    NTI_V s = NTI_SQRT(NTI_MOST((NTI_C(1) - a) * (NTI_C(1) + a), NTI_SPLAT(1e-5))), u = NTI_LEAST(s, NTI_SPLAT(0.6));
+    NTI_V s = NTI_SQRT(NTI_MOST((NTI_C(1) - a) * (NTI_C(1) + a), NTI_SPLAT(1e-5))), u = NTI_LEAST(s, NTI_SPLAT(NTI_TAIL_MOST));
     for (int k = 10; k >= 0; k--) {
         by = NTI_FMA(by, u, value);
         value = NTI_FMA(value, u, NTI_SPLAT(nti_dual_tail_poly[k]));
@@ -7542,7 +7544,9 @@ static const struct nti_isa *nti_isa_choose(nt_isa isa) {
 // the odd and the even part of f apart. Terms a^2 t^n of the power series of asin (odd), or of x asin(x) (even), take its place: a and t
 // such that both expectations come out, so that the rule is exact at u = v, and close between (see nt_layer_dual).
 #define NTI_DUAL_LEAST 1e-5 // standard deviation; below it f counts as f(0) plus a function homogeneous of degree 1
-#define NTI_DUAL_NODES 16
+#define NTI_DUAL_NODES 16 // of a panel
+#define NTI_DUAL_PANELS 7
+static const double nti_dual_panel[NTI_DUAL_PANELS + 1] = { 0, 0.25, 1, 2.25, 4, 6.25, 9, 12.5 }; // where they end, of |z|
 
 // Of a polynomial, divided by s for n > 0.
 static double nti_polynomial_coefficient(const nti_dual *d, double s, int n) {
@@ -7604,8 +7608,8 @@ static void nti_gauss_panel(const nti_dual *d, const double s[4], const double *
 
 // a and t of one part from what is left of its moments: the degree of the terms, on average, says t.
 static void nti_dual_tail(double square, double slope, int even, double *a, double *t) {
-    double low = 4e-3, high = 0.6, h, dh, s;
-    for (int k = 0; k < 48; k++) {
+    double low = NTI_TAIL_LEAST, high = NTI_TAIL_MOST, h, dh, s;
+    for (int k = 0; k < 48; k++) { // bisection to the last digit
         s = (low + high) / 2;
         h = nti_dual_tail_value(s, &dh);
         if (even + NTI_DUAL_TERMS - (1 - s * s) * dh / (s * h) > slope / square)
@@ -7619,9 +7623,8 @@ static void nti_dual_tail(double square, double slope, int even, double *a, doub
 }
 
 static void nti_function_moments(const nti_dual *d, const double s[4], int terms, double a[][4], nti_moments *m) {
-    static const double panel[] = { 0, 0.25, 1, 2.25, 4, 6.25, 9, 12.5 };
     memset(a, 0, (size_t)terms * sizeof *a), memset(m, 0, sizeof *m);
-    for (int k = 0; k < 7; k++) nti_gauss_panel(d, s, panel + k, terms, a, m);
+    for (int k = 0; k < NTI_DUAL_PANELS; k++) nti_gauss_panel(d, s, nti_dual_panel + k, terms, a, m);
 }
 
 // The coefficients of four deviations, divided by s for n > 0, then a and t of both parts.
@@ -17857,8 +17860,8 @@ NT_API nt_tensor *nt_grad(nt_tensor *y, nt_tensor *x) {
 }
 // >>transforms
 // ---------------------------------------------------------------------------------------------------------------------
-// Transforms that record values again: substitution and what is made of it. One walk over the recorded chain, as those of
-// >>autodiff; the replacement of a node is its adjoint there.
+// Transforms that record values again: substitution and what is made of it. One walk over the recorded chain, as
+// those of >>autodiff; the replacement of a node is its adjoint there.
 // ---------------------------------------------------------------------------------------------------------------------
 
 static int nti_replay(nt_tape *t, nt_params outputs, nt_params from, nt_params to, int64_t batch, nt_tensor **result);
@@ -24445,7 +24448,7 @@ typedef struct nti_cov {
     nt_tape *tape;
     nt_kernel_desc d;
     nti_cov_step *step;
-    int steps, capacity, stages, ends;
+    int steps, capacity, stages;
     nti_cov_stage *stage;
     int cyclic[NTI_SPACE];
     int64_t lanes, own_lanes; // pairs of a block; room for the different images in it
@@ -26774,6 +26777,7 @@ NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, cons
 // The steps of >>infinite width as recorded operations: a value is the covariances of all pairs of images at once, (n1, n2, positions,
 // positions), or (n1, n2, positions) where only positions with themselves are needed; and of each image with itself, (n, ...), for the
 // variances that activations take. nti_cov_build gives the steps and nti_cov_needs_all what is needed; there are no stages and no blocks.
+// In order: nti_recur_plan, the images, numbers that are tensors, then nti_recur_step for each step and set of values, and the results.
 // The formulas are those named there and at >>duals, written so that their derivatives are finite where those of acos and roots are not.
 // ---------------------------------------------------------------------------------------------------------------------
 enum { NTI_FIRST, NTI_SECOND, NTI_PAIRS_OF, NTI_SETS_OF }; // values: of each image of x1 with itself, of x2, of the pairs
@@ -27481,8 +27485,7 @@ static nti_expected nti_rule_polynomial(nti_point *p) {
 // Any function ------------------------------------------------------------------------------------------------------------
 // The nodes of >>expansions, then the same negative: (nodes). products: weights times h_n, (nodes, terms).
 static nt_tensor *nti_recur_nodes(nt_tape *t, nt_tensor **products) {
-    static const double panel[] = { 0, 0.25, 1, 2.25, 4, 6.25, 9, 12.5 };
-    const int64_t half_nodes = 7 * NTI_DUAL_NODES;
+    const int64_t half_nodes = NTI_DUAL_PANELS * NTI_DUAL_NODES;
     nt_shape shape = nti_recur_view(2, 2 * half_nodes, NTI_DUAL_TERMS, 0, 0, 0), line = nti_recur_view(1, shape.size[0], 0, 0, 0, 0);
     void *room[2];
     nt_tensor *nodes = nti_constant_room(t, NT_F64, &line, &room[0]);
@@ -27491,7 +27494,7 @@ static nt_tensor *nti_recur_nodes(nt_tape *t, nt_tensor **products) {
     double *z = (double *)room[0], *to = (double *)room[1];
     for (int64_t j = 0; j < shape.size[0]; j++, to += NTI_DUAL_TERMS) {
         int64_t k = j % half_nodes / NTI_DUAL_NODES;
-        double weight, bary, low = panel[k], half = (panel[k + 1] - low) / 2, before = 0;
+        double weight, bary, low = nti_dual_panel[k], half = (nti_dual_panel[k + 1] - low) / 2, before = 0;
         z[j] = low + half + half * nti_gauss_node((int)(j % NTI_DUAL_NODES), &weight, &bary);
         if (j >= half_nodes) z[j] = -z[j];
         double h = weight * half * exp(-z[j] * z[j] / 2) * 0.39894228040143267794;
@@ -27514,11 +27517,13 @@ static void nti_recur_tail_poly(nt_tensor *s, nt_tensor **value, int derivatives
     if (derivatives > 1) value[2] = nt_scale(value[2], 2);
 }
 
-// nti_dual_tail in operations: Newton's method for the inverse of s, of which the ratio of the moments is almost a line. Four steps are
-// enough; the last two carry derivatives, to second order.
+// nti_dual_tail in operations: Newton's method for u = 1 / s. The ratio of the moments exceeds the first degree by
+// (s^2 - 1) h'(s) / (s h(s)), almost the line 7.91 u; it is kept between its values at the two ends of s. Four steps are enough; the last
+// two carry derivatives, to second order.
 static void nti_recur_tail(nt_tensor *square, nt_tensor *slope, int even, nt_tensor **a, nt_tensor **t) {
     nt_tensor *h[3], *s = NULL, *above = nt_clamp(nt_add_scalar(nt_div(slope, square), -(NTI_DUAL_TERMS + even)), 2.9931181184, 1959.54516);
-    nt_tensor *u = nt_clamp(nt_scale(nt_stop_gradient(above), 1 / 7.91), 1 / 0.6, 250);
+    const double least = 1 / NTI_TAIL_MOST, most = 1 / NTI_TAIL_LEAST;
+    nt_tensor *u = nt_clamp(nt_scale(nt_stop_gradient(above), 1 / 7.91), least, most);
     for (int k = 0; k < 4; k++) {
         nt_tensor *to = k < 2 ? nt_stop_gradient(above) : above;
         s = nt_reciprocal(u);
@@ -27526,7 +27531,7 @@ static void nti_recur_tail(nt_tensor *square, nt_tensor *slope, int even, nt_ten
         nt_tensor *by = nt_div(h[1], h[0]), *bent = nt_sub(nt_div(h[2], h[0]), nt_square(by)), *wide = nt_sub(u, s); // of log h
         nt_tensor *step = nt_sub(nt_mul(nt_add_scalar(nt_square(u), 1), by), nt_mul(wide, bent));
         u = nt_sub(u, nt_div(nt_add(nt_mul(wide, by), to), nt_mul(nt_square(s), step)));
-        u = nt_clamp(u, 1 / 0.6, 250);
+        u = nt_clamp(u, least, most);
     }
     s = nt_reciprocal(u);
     nti_recur_tail_poly(s, h, 0);
@@ -27597,7 +27602,7 @@ static nti_expected nti_recur_rest(nt_tensor *x) {
     nt_tensor *h[2], *a = nt_abs(x), *s = nt_mul(nt_add_scalar(nt_neg(a), 1), nt_add_scalar(a, 1));
     if (!s) return r.k = r.dot = NULL, r;
     s = nt_sqrt(nt_maximum(s, nt_scalar(x->tape, x->dtype, 1e-5)));
-    nti_recur_tail_poly(nt_minimum(s, nt_scalar(x->tape, x->dtype, 0.6)), h, 1);
+    nti_recur_tail_poly(nt_minimum(s, nt_scalar(x->tape, x->dtype, NTI_TAIL_MOST)), h, 1);
     nt_tensor *power = nti_int_power(x, NTI_DUAL_TERMS - 1);
     r.dot = nt_mul(power, nt_sub(nt_scale(h[0], NTI_DUAL_TERMS), nt_div(nt_mul(nt_square(x), h[1]), s)));
     r.k = nt_mul(nt_mul(x, power), h[0]);
@@ -28069,6 +28074,12 @@ NT_API nt_kernels nt_kernel_record(const nt_layer *net, nt_tensor *x1, nt_tensor
 // Kernels of finite networks, recorded in the transforms. A kernel pairs the outputs of f1 and f2: its `form` says which. Where
 // samples do not mix, the parameters meet the samples at a few operations, the `meets`: products with weights, sums with a bias.
 // One pass with a cotangent for all samples at once gives the cotangents there, from which each sample's gradient is made.
+// The three ways are those of Novak, Sohl-Dickstein, Schoenholz 2022 (Fast finite width neural tangent kernel).
+//
+// In order: nti_ntk_open looks at both networks (nti_side_look: the meets, or what mixes), nti_ntk_choose tries ways and groups of rows by
+// compiling them, nti_ntk_record records the one that is taken: by rows, nti_side_factors of both sides and nti_ntk_rows, or by columns.
+// nti_paired_* go through arrays of samples with one program for a block of pairs, and hand its kernels on: nt_empirical_kernel copies
+// them, nt_kernel_monte_carlo adds them up over networks (Welford 1962).
 // ---------------------------------------------------------------------------------------------------------------------
 enum { NTI_AXIS_KEPT, NTI_AXIS_TRACED, NTI_AXIS_DIAGONAL };
 
@@ -28627,7 +28638,7 @@ static nt_tensor *nti_contract(const char *equation, nt_tensor *x, nt_tensor *y)
 static nt_tensor *nti_contract_products(const nti_ntk *a, const nti_factors *x, const nti_factors *y, int p) {
     static const char *const inputs[] = { "nsk,mtk->nsmt", "nsk,ntk->nst", "nsk,ntk->nst" };
     static const char *const cotangents[] = { "ansj,bmtj->ansbmt", "ansj,bntj->ansbt", "ansj,bntj->ansbt" };
-    static const nt_axes sums[] = { { 2, { 2, 5 } }, { 3, { 1, 2, 4 } }, { 2, { 2, 4 } } };
+    static const nt_axes sums[] = { { 2, { 2, 5 } }, { 3, { 1, 2, 4 } }, { 2, { 2, 4 } } }; // positions, and samples that are traced
     int kind = nti_samples_kind(a);
     nt_tensor *in = nti_contract(inputs[kind], x->input.items[p], y->input.items[p]);
     nt_tensor *g = nti_contract(cotangents[kind], x->cotangent.items[p], y->cotangent.items[p]);
@@ -29400,6 +29411,12 @@ NT_API void nt_standard_errors(const double *squares, int64_t count, int64_t n, 
 // >>predictions
 // ---------------------------------------------------------------------------------------------------------------------
 // Closed forms from kernel matrices of the host: factors, what is solved with them, and an integrator for losses without a closed form.
+// In order: products and solves in tiles, matrices as the host gives them, the factors (Cholesky; eigenvectors; conjugate gradients
+// preconditioned by a pivoted partial Cholesky factorisation, Harbrecht, Peters, Schneider 2012), what is solved with them, the closed
+// forms in time, covariances, the integrator, the largest eigenvalue.
+// Formulas, K the kernel with its ridge, t the time, N the numbers of y: f(t) = y - e^(-rate K t / N) (y - f0), its test examples and the
+// covariances of trained networks from Lee et al. 2019; GP inference, Rasmussen and Williams 2006, 2.2; momentum as the heavy ball
+// f'' + a f' + K / N (f - y) = 0 in the directions of eigenvectors (nti_oscillate).
 // Everything is computed in f64 by the kernels of >>linear algebra, in tiles that the sizes fix, over the host's threads. A call takes its
 // memory from the low end through an nti_work; after its first failure all that follows does nothing.
 // ---------------------------------------------------------------------------------------------------------------------
