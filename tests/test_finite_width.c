@@ -87,28 +87,28 @@ static const row rows[] = {
     { "flatten first", "(serial (flatten) (dense N W=1.5 b=0.3) (relu))", "(relu)>(abs)", 3, { 2, 3, 2 }, 0, 0, 300 },
     { "repeated", "(serial (dense N W=1.5 b=0.3) (repeat 2 (serial (relu) (dense N W=1.2 b=0.2))))", "repeat 2>repeat 3", 1, { 4 }, 0, 1, 60 },
     // Convolutions
-    { "conv SAME", "(serial " C1 "(conv N (3) (1) SAME W=1.2 b=0.1))", "SAME W=1.2>CIRCULAR W=1.2", 2, { 5, 2 }, QUICK, 0, 20 },
-    { "conv VALID, stride", "(serial " C1 "(conv N (2) (2) VALID W=1.2 b=0.1) (flatten))", "(2) VALID>(1) VALID", 2, { 6, 2 }, 0, 0, 20 },
-    { "conv SAME, stride", "(serial " C1 "(conv N (3) (2) SAME W=1.2 b=0.1))", "(2) SAME>(2) CIRCULAR", 2, { 6, 2 }, 0, 0, 20 },
-    { "conv CIRCULAR, stride", "(serial " C1 "(conv N (3) (2) CIRCULAR W=1.2))", "CIRCULAR>SAME", 2, { 5, 2 }, QUICK, 0, 20 },
+    { "conv SAME", "(serial " C1 "(conv N (3) (1) SAME W=1.2 b=0.1))", "SAME W=1.2>CIRCULAR W=1.2", 2, { 5, 2 }, QUICK, 0, 30 },
+    { "conv VALID, stride", "(serial " C1 "(conv N (2) (2) VALID W=1.2 b=0.1) (flatten))", "(2) VALID>(1) VALID", 2, { 6, 2 }, 0, 0, 30 },
+    { "conv SAME, stride", "(serial " C1 "(conv N (3) (2) SAME W=1.2 b=0.1))", "(2) SAME>(2) CIRCULAR", 2, { 6, 2 }, 0, 0, 30 },
+    { "conv CIRCULAR, stride", "(serial " C1 "(conv N (3) (2) CIRCULAR W=1.2))", "CIRCULAR>SAME", 2, { 5, 2 }, QUICK, 0, 30 },
     { "conv, dilation", "(serial " C1 "(conv N (2) (1) SAME W=1.2 dilation=2))", "=2)>=1)", 2, { 5, 2 }, QUICK, 0, 30 },
-    { "conv, padding by number", "(serial " C1 "(padded N (3) 2 2 0))", "2 2 0>2 1 1", 2, { 5, 2 }, 0, 0, 20 },
-    { "conv CIRCULAR, centred", "(serial " C1 "(centred N (4) 2))", "(centred N (4) 2)>(padded N (4) 2 1 2)", 2, { 5, 2 }, 0, 0, 20 },
-    { "conv of two axes", "(serial " C2 "(conv N (1 3) (2 1) SAME W=1.2 b=0.1))", "(1 3)>(3 1)", 3, { 3, 4, 2 }, 0, 0, 20 },
+    { "conv, padding by number", "(serial " C1 "(padded N (3) 2 2 0))", "2 2 0>2 1 1", 2, { 5, 2 }, 0, 0, 30 },
+    { "conv CIRCULAR, centred", "(serial " C1 "(centred N (4) 2))", "(centred N (4) 2)>(padded N (4) 2 1 2)", 2, { 5, 2 }, 0, 0, 30 },
+    { "conv of two axes", "(serial " C2 "(conv N (1 3) (2 1) SAME W=1.2 b=0.1))", "(1 3)>(3 1)", 3, { 3, 4, 2 }, 0, 0, 30 },
     { "conv of three axes", "(serial (conv N (2 2 2) (1 1 1) SAME W=1.4 b=0.3) (relu) (conv N (2 1 2) (1 1 1) CIRCULAR W=1.2 b=0.1))", "(2 1 2)>(2 2 1)", 4, { 2, 2, 3, 2 }, 0, 0, 12 },
     { "conv, standard", "(serial (conv N (3) (1) SAME W=1.4 b=0.3 par=standard) (relu) (conv N (2) (1) VALID W=1.2 b=0.1 par=standard))", "W=1.2>W=1.6", 2, { 4, 2 }, 0, 0, 30 },
     { "conv, standard, s", "(serial (conv N (3) (1) SAME W=1.4 par=standard s1=2) (relu) (conv N (2) (2) VALID W=1.2 par=standard s0=2))", "s0=2>s0=1", 2, { 4, 2 }, 0, 0, 12 },
-    { "conv, flax's numbers", "(serial " C1 "(flax_conv N (2)) (relu))", "(flax_conv N (2))>(conv N (2) (1) SAME W=1.5)", 2, { 4, 2 }, 0, 1, 20 },
+    { "conv, flax's numbers", "(serial " C1 "(flax_conv N (2)) (relu))", "(flax_conv N (2))>(conv N (2) (1) SAME W=1.5)", 2, { 4, 2 }, 0, 1, 30 },
     { "conv_local", "(serial " C1 "(conv_local N (2) (1) VALID W=1.2 b=0.1))", "conv_local>conv", 2, { 4, 2 }, QUICK, 0, 12 },
     { "conv_local first", "(serial (conv_local N (2 2) (1 2) SAME W=1.4 b=0.3) (relu) (sum_pool (2 2) (1 1) SAME))", "conv_local>conv", 3, { 3, 4, 2 }, 0, 0, 200 },
     { "conv_local, standard", "(serial (conv_local N (2) (1) SAME W=1.4 b=0.3 par=standard) (relu) (global_avg_pool) (dense N))", "conv_local>conv", 2, { 5, 2 }, 0, 0, 40 },
-    { "conv_transpose SAME", "(serial " C1 "(conv_transpose N (3) (2) SAME W=1.2 b=0.1))", "SAME W=1.2>CIRCULAR W=1.2", 2, { 3, 2 }, QUICK, 0, 20 },
-    { "conv_transpose VALID", "(serial " C1 "(conv_transpose N (3) (2) VALID W=1.2 b=0.1))", "W=1.2>W=1.4", 2, { 3, 2 }, 0, 0, 20 },
-    { "conv_transpose CIRCULAR", "(serial " C1 "(conv_transpose N (3) (2) CIRCULAR W=1.2))", "CIRCULAR>SAME", 2, { 3, 2 }, 0, 0, 20 },
-    { "conv_transpose, padding by number", "(serial " C1 "(padded_transpose N (3) 2 2 1))", "2 2 1>2 1 2", 2, { 3, 2 }, 0, 0, 20 },
-    { "conv_transpose, dilation", "(serial " C1 "(conv_transpose N (2) (2) SAME W=1.2 dilation=3))", "W=1.2>W=1.5", 2, { 3, 2 }, 0, 0, 20 },
-    { "conv_transpose of two axes", "(serial (conv_transpose N (2 3) (2 1) SAME W=1.4 b=0.3) (relu) (dense N W=1.2))", "(2 3)>(2 2)", 3, { 2, 3, 2 }, 0, 0, 20 },
-    { "conv_transpose, standard", "(serial " C1 "(conv_transpose N (2) (2) SAME W=1.2 b=0.1 par=standard))", "W=1.2>W=1.5", 2, { 3, 2 }, 0, 0, 20 },
+    { "conv_transpose SAME", "(serial " C1 "(conv_transpose N (3) (2) SAME W=1.2 b=0.1))", "SAME W=1.2>CIRCULAR W=1.2", 2, { 3, 2 }, QUICK, 0, 30 },
+    { "conv_transpose VALID", "(serial " C1 "(conv_transpose N (3) (2) VALID W=1.2 b=0.1))", "W=1.2>W=1.4", 2, { 3, 2 }, 0, 0, 30 },
+    { "conv_transpose CIRCULAR", "(serial " C1 "(conv_transpose N (3) (2) CIRCULAR W=1.2))", "CIRCULAR>SAME", 2, { 3, 2 }, 0, 0, 30 },
+    { "conv_transpose, padding by number", "(serial " C1 "(padded_transpose N (3) 2 2 1))", "2 2 1>2 1 2", 2, { 3, 2 }, 0, 0, 30 },
+    { "conv_transpose, dilation", "(serial " C1 "(conv_transpose N (2) (2) SAME W=1.2 dilation=3))", "W=1.2>W=1.5", 2, { 3, 2 }, 0, 0, 30 },
+    { "conv_transpose of two axes", "(serial (conv_transpose N (2 3) (2 1) SAME W=1.4 b=0.3) (relu) (dense N W=1.2))", "(2 3)>(2 2)", 3, { 2, 3, 2 }, 0, 0, 30 },
+    { "conv_transpose, standard", "(serial " C1 "(conv_transpose N (2) (2) SAME W=1.2 b=0.1 par=standard))", "W=1.2>W=1.5", 2, { 3, 2 }, 0, 0, 30 },
     // Pools and what else has no weights
     { "avg_pool SAME", "(serial " C1 "(avg_pool (3) (2) SAME))", "(2) SAME>(2) SAME normalize_edges=1", 2, { 6, 2 }, QUICK, 0, 300 },
     { "avg_pool, normalized edges", "(serial " C1 "(avg_pool (3) (1) SAME normalize_edges=1))", "=1)>=0)", 2, { 5, 2 }, QUICK, 0, 300 },
@@ -134,10 +134,10 @@ static const row rows[] = {
     { "dropout, averaged", "(serial " C1 "(dropout 0.6) (global_avg_pool) (dense N))", "0.6>0.3", 2, { 4, 2 }, TRAIN, 0, 40 },
     { "dropout, evaluated", "(serial (dense N W=1.5 b=0.3) (relu) (dropout 0.6))", "relu>abs", 1, { 4 }, 0, 0, 300 },
     { "identity", "(serial (dense N W=1.5 b=0.3) (identity) (relu) (identity))", "(relu)>(identity)", 1, { 4 }, 0, 0, 300 },
-    { "tokens", "(serial " C1 "(tokens) (dense N W=1.2))", "W=1.2>W=1.5", 2, { 3, 2 }, 0, 0, 20 },
+    { "tokens", "(serial " C1 "(tokens) (dense N W=1.2))", "W=1.2>W=1.5", 2, { 3, 2 }, 0, 0, 60 },
     // Branches
     { "fan_in_sum", "(serial (fan_out 2) (parallel (serial (dense N b=0.3) (relu) (dense N W=1.3)) (dense N b=0.4)) (fan_in_sum) (relu))", "W=1.3>W=1.6", 1, { 4 }, QUICK, 1, 40 },
-    { "fan_in_sum, residual", "(serial (conv N (2) (1) SAME W=1.3) (fan_out 2) (parallel (identity) (serial (relu) (conv N (2) (1) SAME))) (fan_in_sum))", "(identity)>(conv N (1) (1) SAME)", 2, { 4, 2 }, 0, 0, 20 },
+    { "fan_in_sum, residual", "(serial (conv N (2) (1) SAME W=1.3) (fan_out 2) (parallel (identity) (serial (relu) (conv N (2) (1) SAME))) (fan_in_sum))", "(identity)>(conv N (1) (1) SAME)", 2, { 4, 2 }, 0, 0, 30 },
     { "residual", "(serial (dense N W=1.3 b=0.3) (residual (serial (relu) (dense N W=1.4 b=0.2))) (relu))", "W=1.4>W=1.8", 1, { 4 }, 0, 1, 40 },
     { "fan_in_prod", "(serial (fan_out 2) (parallel (serial (dense N b=0.3) (relu)) (dense N b=0.4)) (fan_in_prod))", "(fan_in_prod)>(fan_in_sum)", 1, { 4 }, QUICK, 0, 500 },
     { "fan_in_prod of three", "(serial (fan_out 3) (parallel (conv N (2) (1) SAME b=0.3) (serial (dense N b=0.4) (erf)) (serial (dense N W=1.3 b=0.2) (relu))) (fan_in_prod))", "W=1.3>W=1.5", 2, { 3, 2 }, 0, 0, 500 },
@@ -149,7 +149,7 @@ static const row rows[] = {
     { "image_resize, not smoothed", "(serial " C1 "(image_resize (3) antialias=0))", "=0))>=1))", 2, { 7, 2 }, 0, 0, 300 },
     { "image_resize, nearest", "(serial " C1 "(image_resize (6) method=nearest))", "nearest>linear", 2, { 4, 2 }, 0, 0, 300 },
     { "image_resize of two axes", "(serial " C2 "(image_resize (5 2)))", "W=1.4>W=1.6", 3, { 3, 4, 2 }, 0, 0, 200 },
-    { "dot_general, a number", "(serial " C1 "(dot_general 1.3) (dense N))", "1.3>1.6", 2, { 3, 2 }, 0, 0, 20 },
+    { "dot_general, a number", "(serial " C1 "(dot_general 1.3) (dense N))", "1.3>1.6", 2, { 3, 2 }, 0, 0, 60 },
     { "dot_general, a matrix", "(serial " C2 "(mix 2 3 4))", "(mix 2 3 4)>(index : : 0:3 :)", 3, { 2, 4, 2 }, QUICK, 0, 300 },
     { "index", "(serial " C1 "(index : 1:5:2 :))", "1:5:2>0:4:2", 2, { 6, 2 }, QUICK, 0, 300 },
     { "index of two axes", "(serial " C2 "(index : 1 ::-1 :))", "::-1>:", 3, { 3, 4, 2 }, 0, 0, 200 },
@@ -483,7 +483,7 @@ static void shrinks(const row *r, int width, const gap *wide) {
     int narrow = 16;
     kernels limit = infinite(r, narrow, NULL), mean;
     CLEAR(mean);
-    if (limit.ok) mean = finite(r, narrow, r->networks * 100, limit.output);
+    if (limit.ok) mean = finite(r, narrow, r->networks * 40, limit.output);
     int ok = limit.ok && mean.ok;
     for (int w = 0; w < 2 && ok; w++) {
         gap g = gap_of(&mean, &limit, w, 0);
