@@ -1115,6 +1115,7 @@ typedef struct nt_kernel_unit {
     const void *nngp, *ntk;       // NULL: not asked for
 } nt_kernel_unit;
 // Takes units one at a time on the calling thread, in the order of blocks of pairs, then offsets. Not 0: stop (nt_kernel: NT_CANCELLED).
+// What it records on the tape ends with the call; nt_rewind to a mark from before it is not for sinks.
 typedef struct nt_kernel_sink { int (*take)(void *user, const nt_kernel_unit *unit); void *user; } nt_kernel_sink;
 
 typedef struct nt_kernel_desc {
@@ -1275,8 +1276,9 @@ NT_API void nt_standard_errors(const double *squares, int64_t count, int64_t n, 
 //     nt_predict_mse(ntk, &trained);                                                              // after training for ever
 //     nt_factor_free(ntk);
 //
-// Bad numbers are NT_ERROR_DATA: a NaN or an infinity in a kernel; a kernel that is not symmetric, or not positive definite where it must be:
-// the message names the pivot, and the ridge that does (it has been tried).
+// Bad numbers are NT_ERROR_DATA: a NaN or an infinity in a kernel; a kernel that is not symmetric (by more than a hundredth of its largest
+// element; the lower half counts), or not positive definite where it must be: the message names the pivot, and the ridge that does (it has been
+// tried). Conjugate gradients read rows as they are.
 // ---------------------------------------------------------------------------------------------------------------------
 // Where a matrix is computed as it is needed, and never exists whole: writes rows first .. first + count - 1. 0: stop, and the call
 // is NT_CANCELLED. Called on the calling thread; what it records on the tape ends with it.
@@ -1403,7 +1405,7 @@ typedef struct nt_predict_flow_desc {
 NT_API nt_status nt_predict_flow(nt_tape *t, const nt_predict_flow_desc *desc);
 
 // The learning rate below which gradient descent on the mean squared error converges: 2 (1 + momentum) entries / largest eigenvalue, with
-// `entries` those of y (0: n). NaN on failure.
+// `entries` those of y (0: n); infinite for a kernel of zeros. NaN on failure.
 NT_API double nt_max_learning_rate(nt_tape *t, nt_dtype dtype, int64_t n, const void *ntk_dd, int64_t entries, double momentum);
 #endif // NTTRAIN_NO_KERNELS
 
@@ -1775,6 +1777,7 @@ struct nt_tape {
     struct nti_node *first, *last; // recorded nodes
     nt_program *runs;            // programs that are in the middle of a run
     size_t temporary;            // bytes of the low end that are the compiler's
+    size_t floor;                // below it the low end belongs to a call that is running: what the host's functions forget stays above
     uint32_t epoch;              // of marks in nodes
     uint32_t regions;            // checkpoints so far
     uint8_t role;                // of what is recorded now: NTI_BOX_VALUE, _TANGENT or _GRADIENT
@@ -2156,7 +2159,7 @@ static void nti_low_rewind(nt_tape *t, size_t used) {
 #if defined(NTTRAIN_DEBUG)
     (void)t, (void)used; // rewound addresses are not used again
 #else
-    nti_end_rewind(t, &t->low, used);
+    nti_end_rewind(t, &t->low, used < t->floor ? t->floor : used);
 #endif
 }
 
@@ -26663,6 +26666,7 @@ static nt_status nti_cov_run(nti_cov *w, size_t planned) {
     if (!memory) return nti_out_of_memory(t, "nt_kernel");
     nti_cov_work *work = nti_cov_workers(w, &k, &team, memory + (NTI_ALIGN - (size_t)(uintptr_t)memory % NTI_ALIGN) % NTI_ALIGN);
     nti_cov_call call = { work, 0 };
+    t->floor = t->low.used;
     int64_t each = w->gram ? 64 : 4; // blocks for a worker at a time: waking it up costs as much as a tile without positions
     for (int64_t step = k.team || k.workers < 2 ? 1 : each * k.workers; call.first < k.blocks; call.first += step) {
         int64_t n = nti_min(step, k.blocks - call.first);
@@ -26765,10 +26769,13 @@ NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, cons
     s = nti_cov_check_call(t, x1, n1, x2, n2, desc);
     if (s != NT_OK) return s;
     w.tape = t, w.d = *desc, w.symmetric = !x2, w.x1 = x1, w.x2 = x2;
-    size_t low = t->low.used;
+    size_t low = t->low.used, floor = t->floor;
+    uint64_t serial = t->serial;
     s = nti_cov_make_plan(&w, net, n1, x2 ? n2 : n1);
     if (s == NT_OK) s = nti_cov_check_edges(&w, n1, x2 ? n2 : n1);
     if (s == NT_OK) s = nti_cov_run(&w, t->low.used - low);
+    t->floor = floor;
+    nti_drop_nodes(t, serial); // what sinks have recorded lies above the workers
     nti_low_rewind(t, low);
     return s;
 }
@@ -27875,6 +27882,17 @@ static NTI_NOINLINE void nti_recur_step(nti_recur *c, int v) {
     }
 }
 
+// Operands that no position of step v sees: zeros.
+static void nti_recur_unseen(nti_recur *c, int v) {
+    const nti_cov_step *s = &c->w.step[v];
+    for (int b = 0; b < s->inputs && !c->w.tape->sticky; b++) {
+        int x = s->input[b];
+        if (c->value[c->set][x]) continue;
+        nt_shape shape = nti_recur_shape(c, nti_recur_positions(c, x), c->full[nti_recur_run(c)][x]);
+        c->value[c->set][x] = nt_full(c->w.tape, c->w.d.dtype, shape, 0);
+    }
+}
+
 static int nti_recur_wrong(nti_recur *c, nt_status status, const char *message) {
     nti_sticky(c->w.tape, status, "nt_kernel_record: %s", message);
     return 0;
@@ -28058,7 +28076,7 @@ NT_API nt_kernels nt_kernel_record(const nt_layer *net, nt_tensor *x1, nt_tensor
     for (int v = 0; good && v <= last && !c.w.tape->sticky; v++)
         for (c.set = 0; c.set < NTI_SETS_OF; c.set++) {
             if (c.set == NTI_SECOND && c.w.symmetric) continue;
-            if (nti_cov_needs(&c.w.step[v], nti_recur_run(&c))) nti_recur_step(&c, v);
+            if (nti_cov_needs(&c.w.step[v], nti_recur_run(&c))) nti_recur_unseen(&c, v), nti_recur_step(&c, v);
         }
     if (good && !c.w.tape->sticky) {
         c.set = NTI_PAIRS_OF;
@@ -29393,6 +29411,8 @@ NT_API nt_status nt_kernel_monte_carlo(nt_layer *net, nt_key_value key, int64_t 
         return nti_fail(p.t, NT_ERROR_ARGUMENT, "%s: %lld of %lld networks, %d tangents; squares go with their means", name,
                         (long long)*count, (long long)samples, p.tangents);
     if (!p.count[0] || !p.count[1] || *count >= samples) return NT_OK;
+    for (int k = 0; net->initialised && k < net->params + net->states; k++)
+        if (nti_leaf_free(net->list[k], name, NTI_USED) != NT_OK) return NT_BUSY;
     nti_kept_message before;
     nt_marker mark = nti_paired_begin(&p, &before);
     size_t bytes = 0;
@@ -29406,7 +29426,8 @@ NT_API nt_status nt_kernel_monte_carlo(nt_layer *net, nt_key_value key, int64_t 
 }
 
 NT_API void nt_standard_errors(const double *squares, int64_t count, int64_t n, double *errors) {
-    for (int64_t k = 0; k < n; k++) errors[k] = count > 1 ? sqrt(squares[k] / ((double)count * ((double)count - 1))) : HUGE_VAL;
+    for (int64_t k = 0; k < n && squares && errors; k++)
+        errors[k] = count > 1 ? sqrt(squares[k] / ((double)count * ((double)count - 1))) : HUGE_VAL;
 }
 // >>predictions
 // ---------------------------------------------------------------------------------------------------------------------
@@ -29578,7 +29599,10 @@ static void nti_check_numbers(nti_work *w, const char *what, const double *p, in
 static void nti_call_rows(nti_work *w, const nti_kernel_source *s, int64_t first, int64_t count, void *out) {
     nt_tape *t = w->tape;
     nt_marker mark = nt_mark(t);
+    size_t floor = t->floor;
+    t->floor = t->low.used;
     int ok = s->rows.rows(s->rows.user, first, count, out);
+    t->floor = floor;
     nti_drop_nodes(t, mark.serial);
     nti_low_rewind(t, mark.low);
     if (!ok)
@@ -30233,10 +30257,10 @@ static void nti_course_at(const nti_work *w, const nti_course *c, double time, d
     if (nti_is_forever(time))
         *decay = 0, *move = 1 / value;
     else if (c->second) {
-        nti_oscillate(w, c->damping, value / c->entries, sqrt(c->rate) * time, decay, move);
+        nti_oscillate(w, c->damping, value / c->entries, fmin(sqrt(c->rate) * time, 1e150), decay, move);
         *move /= c->entries;
     } else {
-        double s = c->rate * time / c->entries;
+        double s = fmin(c->rate * time / c->entries, 1e308); // finite: an eigenvalue may be 0
         *decay = nti_number_map(w, NTI_MAP_EXP, -value * s), *move = -nti_faded(w, value, s);
     }
 }
@@ -30772,9 +30796,15 @@ NT_API nt_status nt_predict_flow(nt_tape *t, const nt_predict_flow_desc *d) {
     l.z = nti_take(&w, 1, l.length), l.trial = nti_take(&w, 1, l.length);
     for (int k = 0; k < 7; k++) l.slope[k] = nti_take(&w, 1, l.length);
     double *g0 = nti_take_array(&w, "f0_test", d->dtype, d->f0_test, d->test, d->outputs), scale = c.second ? sqrt(c.rate) : c.rate;
+    size_t floor = t->floor;
+    uint64_t serial = t->serial;
+    t->floor = t->low.used;
     nti_flow_begin(&w, &l, d->state);
-    if (w.status != NT_OK) return nti_work_end(&w);
-    double s = d->state ? scale * d->state->time : 0, h = d->state && d->state->step > 0 ? scale * d->state->step : nti_flow_first(&l),
+    int begun = w.status == NT_OK;
+    double s = d->state ? scale * d->state->time : 0,
+           h = !begun                           ? 0
+               : d->state && d->state->step > 0 ? scale * d->state->step
+                                                : nti_flow_first(&l),
            at = s / scale;
     int64_t steps = d->max_steps ? d->max_steps : 1000000;
     for (int k = 0; k < d->times && w.status == NT_OK; k++) {
@@ -30782,7 +30812,9 @@ NT_API nt_status nt_predict_flow(nt_tape *t, const nt_predict_flow_desc *d) {
         at = w.status == NT_OK ? d->time[k] : s / scale;
         if (w.status == NT_OK) nti_flow_put(&w, &l, &td, g0, k);
     }
-    if (d->state) nti_flow_keep(&l, d->state, at, h / scale);
+    t->floor = floor;
+    nti_drop_nodes(t, serial); // the loss's
+    if (d->state && begun) nti_flow_keep(&l, d->state, at, h / scale);
     return nti_work_end(&w);
 }
 
@@ -30862,7 +30894,9 @@ NT_API double nt_max_learning_rate(nt_tape *t, nt_dtype dtype, int64_t n, const 
     if (!(momentum >= 0 && momentum <= 1)) nti_work_fail(&w, NT_ERROR_ARGUMENT, "%s: momentum is %g, not from 0 to 1", w.name, momentum);
     nti_kernel_source s = nti_source_of("ntk_dd", dtype, ntk_dd, NULL, n, n);
     double top = w.status == NT_OK ? nti_largest_eigenvalue(&w, &s) : (double)NAN;
-    return nti_work_end(&w) == NT_OK ? 2 * (1 + momentum) * (double)(entries ? entries : n) / (top + 1e-12) : (double)NAN;
+    if (top < 0) nti_work_fail(&w, NT_ERROR_DATA, "%s: the largest eigenvalue is %g: ntk_dd is no kernel", w.name, top);
+    if (nti_work_end(&w) != NT_OK) return (double)NAN;
+    return top > 0 ? 2 * (1 + momentum) * (double)(entries ? entries : n) / top : (double)INFINITY;
 }
 
 #endif // NTTRAIN_NO_KERNELS

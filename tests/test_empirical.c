@@ -990,7 +990,33 @@ static void little_memory(void) {
     tap_ok(ok && failed > 50 && failed < tries, "arrays of %d sizes up to %zu bytes: %d are too small and say so", tries, total, failed);
 }
 
+static double no_time(void *user) { return ++*(double *)user; }
+static void while_training(void) { // a step that is in the middle of a run has the parameters
+    nt_tape *t = nt_tape_open(NULL);
+    nt_layer *net = NT_SERIAL(t, nt_dense_layer(t, 32, NULL), nt_relu_layer(t), nt_dense_layer(t, 32, NULL));
+    nt_tensor *x = nt_input(t, NT_F32, NT_SHAPE(16, 8));
+    static const float zeros[16 * 8];
+    double time = 0, ntk[4] = { 0 };
+    int busy = 0, other = 0;
+    int64_t count = 0;
+    nt_clock clock = { no_time, &time };
+    nt_monte_carlo_desc d;
+    memset(&d, 0, sizeof d), d.dtype = NT_F32, d.shape = NT_SHAPE(8), d.ntk = ntk, d.count = &count;
+    nt_init(net, nt_key(1), x), nt_write(x, zeros);
+    nt_program *step = nt_compile_step(nt_mean(nt_square(nt_apply(net, x, NULL))), nt_adam(t, NULL), NULL);
+    for (nt_status s = NT_AGAIN; s == NT_AGAIN;) {
+        s = nt_run_for(step, 0, clock);
+        if (s != NT_AGAIN) break;
+        nt_status got = nt_kernel_monte_carlo(net, nt_key(2), 2, zeros, 2, NULL, 0, &d);
+        busy += got == NT_BUSY, other += got != NT_BUSY, nt_error_clear(t);
+    }
+    tap_ok(busy > 0 && !other && nt_kernel_monte_carlo(net, nt_key(2), 2, zeros, 2, NULL, 0, &d) == NT_OK && count == 2,
+           "random networks wait for the end of a step (%d times)", busy);
+    nt_standard_errors(NULL, 3, 4, NULL), nt_tape_close(t);
+}
+
 int main(void) {
+    while_training();
     errors(), errors_of_arrays(), mixing_arrays(), little_memory();
     of_arrays(0), of_arrays(1);
     for (int relu = 0; relu < 2; relu++) monte_carlo(relu, 0), monte_carlo(relu, 5);

@@ -586,6 +586,21 @@ static void test_fit(void) {
 // ---------------------------------------------------------------------------------------------------------------------
 static double sin_of(void *user, double x) { (void)user; return sin(x); }
 
+static void test_unseen(void) { // windows that lie beside the image: the last bias alone
+    nt_tape *t = nt_tape_open(NULL);
+    nt_pool_desc pool;
+    nt_dense_desc bias;
+    double data[4] = { 1, 2, 3, 4 }, k[16] = { 0 };
+    memset(&pool, 0, sizeof pool), memset(&bias, 0, sizeof bias);
+    pool.padding = NT_EXPLICIT, pool.stride[0] = 2, pool.pad[0][0] = pool.pad[0][1] = 1, bias.W_std = 1, bias.b_std = 2;
+    nt_layer *net = NT_SERIAL(t, nt_dense_layer(t, 8, &bias), nt_sum_pool_layer_with(t, NT_WINDOW(1), &pool), nt_dense_layer(t, 8, &bias));
+    nt_kernels r = nt_kernel_record(net, nt_constant(t, NT_F64, NT_SHAPE(2, 1, 2), data), NULL, NULL);
+    nt_program *p = r.ntk ? nt_compile(nt_add(r.nngp, r.ntk), NULL) : NULL;
+    int ok = p && nt_run(p) == NT_OK && nt_read(p, 0, k) == NT_OK && nt_size(r.nngp) == 16;
+    for (int j = 0; j < 16; j++) ok = ok && k[j] == 5; // 4, and a bias of derivative 1
+    tap_ok(ok, "windows beside the image: %s", nt_error(t) ? nt_error(t) : ""), nt_tape_close(t);
+}
+
 static void test_errors(void) {
     nt_tape *t = nt_tape_open(NULL), *other = nt_tape_open(NULL);
     nt_kernel_record_desc d;
@@ -684,6 +699,7 @@ int main(void) {
     test_second();
     test_batch();
     test_fit();
+    test_unseen();
     test_errors();
     test_memory();
     gd_free_all(&wide_case);

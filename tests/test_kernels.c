@@ -1166,6 +1166,31 @@ static void known_mistakes(void) {
     nt_tape_close(t);
 }
 
+// A sink that records on the tape, computes a kernel of its own, forgets nodes; then the tape goes on.
+typedef struct recorder { bad *b; double inner[2]; } recorder;
+static int record_in_sink(void *user, const nt_kernel_unit *u) {
+    recorder *r = (recorder *)user;
+    nt_kernel_desc d = r->b->d;
+    nt_tensor *x = nt_full(r->b->t, NT_F32, NT_SHAPE(30000), 1);
+    (void)u, d.sink.take = NULL, d.nngp = r->inner, d.dtype = NT_F64;
+    static const double images[96] = { 1, 2, 3 };
+    nt_kernel(r->b->net, images, 1, NULL, 0, &d), nt_forget_nodes(r->b->t);
+    for (int k = 0; k < 20; k++) x = nt_full(r->b->t, NT_F32, NT_SHAPE(30000), k);
+    return !x;
+}
+static void recording_sinks(void) {
+    static bad b;
+    recorder r;
+    float whole[9];
+    bad_begin(&b, "(serial (conv 8 (3 3) (1 1) SAME) (relu) (flatten) (dense 8))", 3, 4, 4, 3), r.b = &b;
+    int ok = nt_kernel(b.net, b.x, 3, NULL, 0, &b.d) == NT_OK;
+    memcpy(whole, b.out, sizeof whole), memset(b.out, 0, sizeof b.out), b.d.sink.take = record_in_sink, b.d.sink.user = &r;
+    ok &= nt_kernel(b.net, b.x, 3, NULL, 0, &b.d) == NT_OK && !memcmp(whole, b.out, sizeof whole) && r.inner[0] > 0;
+    ok &= nt_size(nt_add(nt_full(b.t, NT_F32, NT_SHAPE(7), 1), nt_scalar(b.t, NT_F32, 1))) == 7 && !nt_error(b.t);
+    tap_ok(ok, "a sink that records, computes and forgets: %s", nt_error(b.t) ? nt_error(b.t) : "");
+    nt_tape_close(b.t), gd_free_all(&b.c);
+}
+
 // What a layer does is nothing of the layers before it.
 static void layers_forget(void) {
     static bad b;
@@ -1203,7 +1228,7 @@ int main(void) {
     numbers();
     integrated_functions();
     bad_layers(), bad_windows(), large_plans(), bad_descriptors(), bad_graphs(), not_a_number(), huge_images();
-    known_mistakes(), layers_forget();
+    known_mistakes(), recording_sinks(), layers_forget();
     pool_end();
     return tap_end();
 }

@@ -575,13 +575,77 @@ static void largest(void) { // eigenvalues that are known: 1 + (n - 1) r and 1 -
     rate = nt_max_learning_rate(t, NT_F64, n, a, 0, 0);
     tap_ok(fabs(rate / 200 - 1) < 1e-11, "a diagonal matrix");
     double zero = 0;
-    tap_ok(nt_max_learning_rate(t, NT_F64, 1, &zero, 0, 0) > 1e12, "a kernel of zeros has no limit worth the name");
+    tap_ok(nt_max_learning_rate(t, NT_F64, 1, &zero, 0, 0) == INFINITY, "a kernel of zeros has no limit");
+    double small = 1e-13, below = -1;
+    tap_ok(fabs(nt_max_learning_rate(t, NT_F64, 1, &small, 0, 0) - 2e13) < 1, "a small kernel has a large one");
+    tap_ok(isnan(nt_max_learning_rate(t, NT_F64, 1, &below, 0, 0)), "no kernel, no rate"), says(NT_ERROR_DATA, NT_ERROR_DATA, "eigenvalue", "it says so");
     nt_factor_free(f);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Bad kernels
 // ---------------------------------------------------------------------------------------------------------------------
+// A host whose rows, loss and question whether to go on record on the tape and forget what it has.
+typedef struct forgetful { const double *kernel; int64_t n; } forgetful;
+static void record_and_forget(void) {
+    nt_tensor *x = nt_full(t, NT_F64, NT_SHAPE(5000), 1);
+    for (int k = 0; k < 40; k++) x = nt_sin(x);
+    nt_forget_nodes(t), nt_compile(nt_cos(nt_full(t, NT_F64, NT_SHAPE(10), 1)), NULL);
+}
+static int forgetful_rows(void *user, int64_t first, int64_t count, void *out) {
+    const forgetful *f = (const forgetful *)user;
+    record_and_forget(), memcpy(out, f->kernel + first * f->n, (size_t)(count * f->n) * sizeof(double));
+    return 1;
+}
+static void forgetful_loss(void *user, const double *f, const double *y, int64_t n, int64_t outputs, double *g) {
+    (void)user, record_and_forget();
+    for (int64_t k = 0; k < n * outputs; k++) g[k] = f[k] - y[k];
+}
+
+static void forgetting(void) {
+    enum { N = 20 };
+    nt_tape *outer = t;
+    double k[N * N], b[N], x[3][N];
+    forgetful host = { k, N };
+    for (int i = 0; i < N * N; i++) k[i] = exp(-0.1 * (i / N - i % N) * (i / N - i % N)) + (i / N == i % N);
+    for (int i = 0; i < N; i++) b[i] = chance();
+    t = nt_tape_open(NULL);
+    for (int way = 0; way < 3; way++) {
+        nt_factor_desc d;
+        CLEAR(d), d.dtype = NT_F64, d.n = N, d.solver = way == 2 ? NT_CONJUGATE_GRADIENTS : NT_CHOLESKY, d.tolerance = 1e-12;
+        if (way) d.rows.rows = forgetful_rows, d.rows.user = &host;
+        else d.kernel = k;
+        nt_factor *f = nt_factor_make(t, &d);
+        nt_factor_solve(f, b, 1, x[way]);
+    }
+    tap_ok(!nt_error(t) && off(x[1], x[0], N) == 0 && off(x[2], x[0], N) < 1e-9, "rows that record and forget: %.1e", off(x[2], x[0], N));
+    nt_predict_flow_desc d;
+    double time = 1, f[2][N];
+    CLEAR(d), d.dtype = NT_F64, d.n = N, d.outputs = 1, d.ntk_dd = k, d.y = b, d.times = 1, d.time = &time, d.learning_rate = N;
+    d.f_train = f[0], nt_predict_flow(t, &d);
+    d.learning_rate = 1, d.custom.gradient = forgetful_loss, d.f_train = f[1];
+    tap_ok(nt_predict_flow(t, &d) == NT_OK && off(f[1], f[0], N) < 1e-6, "a loss that records and forgets: %.1e", off(f[1], f[0], N));
+    tap_ok(nt_sum(nt_full(t, NT_F64, NT_SHAPE(9), 1)) && !nt_error(t), "and the tape goes on");
+    nt_tape_close(t), t = outer;
+}
+
+static void endless_times(void) { // products of rates and times that leave the range of double
+    double k[4] = { 1, 1, 1, 1 }, y[2] = { 3, 1 }, time[2] = { 1e300, 1.7e308 }, f[3][4];
+    nt_factor_desc d;
+    CLEAR(d), d.dtype = NT_F64, d.n = 2, d.kernel = k, d.solver = NT_EIGEN;
+    nt_factor *eigen = nt_factor_make(t, &d);
+    nt_predict_mse_desc p;
+    CLEAR(p), p.outputs = 1, p.y = y, p.times = 2, p.time = time, p.learning_rate = 1e300;
+    int good = 1;
+    for (int way = 0; way < 3; way++) {
+        p.momentum = way == 1 ? 0.9 : way == 2 ? NT_ZERO : 0, p.f_train = f[way];
+        good &= nt_predict_mse(eigen, &p) == NT_OK;
+        for (int j = 0; j < 4; j++) good &= isfinite(f[way][j]) != 0;
+    }
+    tap_ok(good, "times beyond numbers: %g %g, %g %g, %g %g", f[0][0], f[0][3], f[1][0], f[1][3], f[2][0], f[2][3]);
+    nt_factor_free(eigen);
+}
+
 static void bad_kernels(void) {
     double x[18], *a = gram(memcpy(x, random_numbers(18), sizeof x), 6, 3, x, 6), g[6]; // rank 3
     nt_factor_desc d;
@@ -995,7 +1059,7 @@ int main(void) {
     static everything want;
     t = nt_tape_open(NULL);
     reference(), golden_ensemble(), series(), pendulums(), steps(), identities(), many_times();
-    sizes(), iterations(), likelihood(), largest(), bad_kernels(), bad_calls(), flows();
+    sizes(), iterations(), likelihood(), largest(), forgetting(), endless_times(), bad_kernels(), bad_calls(), flows();
     all_kernels();
     tap_ok(do_everything(t, NT_F64, &want) == NT_OK, "everything at once");
     floats(&want), threads(&want), memory(&want);
