@@ -3252,6 +3252,8 @@ static double nti_dual_tail_value(double s, double *slope) {
 #define NTI_SOURCES 8 // a circular axis takes one offset and its complement: two for each axis
 #define NTI_PAIRS 16  // lanes are a multiple of this; so many fill the widest vector
 #define NTI_WINDOW_ROWS 16 // of a plane that are summed in one go
+#define NTI_TILE_SMALL 4   // a tile of pairs: so many rows and columns, where nothing but offset 0 is needed,
+#define NTI_TILE_LARGE 32  // and where images have no positions
 
 typedef struct nti_plane {
     int64_t offset[NTI_SPACE], start[NTI_SPACE], length[NTI_SPACE]; // positions start <= p < start + length
@@ -7313,14 +7315,14 @@ static NTI_INLINE void NTI_K(nti_tile_lanes)(const NTI_T *from, NTI_T *to, int64
 static void NTI_K(nti_gather_tile)(const void *sides, int64_t rows, int64_t lanes_in, int64_t tile, int second, void *out) {
     const NTI_T *from = (const NTI_T *)sides;
     NTI_T *to = (NTI_T *)out;
-    if (tile == 4 && second)
-        NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, 4, 1); // of sizes that the compiler knows
-    else if (tile == 4)
-        NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, 4, 0);
+    if (tile == NTI_TILE_SMALL && second)
+        NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, NTI_TILE_SMALL, 1); // of sizes that the compiler knows
+    else if (tile == NTI_TILE_SMALL)
+        NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, NTI_TILE_SMALL, 0);
     else if (second)
-        NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, 32, 1);
+        NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, NTI_TILE_LARGE, 1);
     else
-        NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, 32, 0);
+        NTI_K(nti_tile_lanes)(from, to, rows, lanes_in, NTI_TILE_LARGE, 0);
 }
 
 // A tile (rows, columns) of this pitch into a matrix whose elements have these strides.
@@ -24379,7 +24381,6 @@ enum {
     NTI_COV_OUT // ends
 };
 enum { NTI_OWN, NTI_BETWEEN, NTI_COV_RUNS };
-#define NTI_COV_TILE_IMAGES 64 // of a tile of images without positions
 #define NTI_COV_PROBES 16      // places of an image that are looked at before all of it is compared
 #define NTI_COV_PARTS 16       // of the groups of a stage that ends in totals
 // What each worker of a team makes before the calling thread takes it: so many of the largest planes, or slots of smaller ones.
@@ -26331,7 +26332,7 @@ static int nti_cov_tile_mirrored(const nti_cov_work *c) {
 }
 
 static int nti_cov_tile_has_equal(const nti_cov_work *c) {
-    uint32_t print[NTI_COV_TILE_IMAGES];
+    uint32_t print[2 * NTI_TILE_LARGE];
     const nti_cov *w = c->w;
     if (w->d.train || w->mixed) return 0;
     for (int64_t k = 0; k < 2 * w->tile; k++) print[k] = nti_cov_fingerprint(w, c->image[k]);
@@ -26581,7 +26582,8 @@ static nt_status nti_cov_make_plan(nti_cov *w, const nt_layer *net, int64_t n1, 
     const nti_cov_step *in = &w->step[0];
     w->gram = !in->axes && !w->mixed && !w->d.masked && w->pick_step[0] == 1 && w->pick_step[1] == 1; // images one behind the other
     w->dots = w->gram || (in->channels > NTI_PAIRS && !w->d.masked);
-    w->tile = w->gram ? NTI_COV_TILE_IMAGES / 2 : nti_cov_is_flat(w) && w->rows > 2 && w->columns > 2 ? 4 : 0; // fewer pairs go faster one by one
+    int flat = nti_cov_is_flat(w) && w->rows > 2 && w->columns > 2; // fewer pairs go faster one by one
+    w->tile = w->gram ? NTI_TILE_LARGE : flat ? NTI_TILE_SMALL : 0;
     w->lanes = w->tile ? w->tile * w->tile : NTI_PAIRS, w->own_lanes = w->gram ? 2 * w->tile : w->tile ? NTI_PAIRS : 2 * NTI_PAIRS;
     return NT_OK;
 }

@@ -1,5 +1,6 @@
 // The first three programs of the taste, as a user would write them in C++11: descriptors are filled field by field.
 // tests/test_taste.c is the same in C99.
+#define NTTRAIN_ISA_BASELINE
 #define NTTRAIN_NO_KERNELS
 #define NTTRAIN_IMPLEMENTATION
 #include "../nttrain.h"
