@@ -661,8 +661,8 @@ NT_API nt_tensor *nt_substitute(nt_tensor *y, nt_params from, nt_params to);
 // derivative at params0 needs and nothing of the tangents. Outputs and calls with the same params0 share f(params0).
 NT_API nt_tensor *nt_linearize(nt_tensor *y, nt_params params, nt_params params0);
 NT_API nt_params nt_linearize_many(nt_params outputs, nt_params params, nt_params params0); // count 0 on an error
-// The Taylor polynomial of that degree around params0, at params: 0 gives f(params0), 1 is nt_linearize. What it takes grows as the
-// square or the cube of the degree, as the operations are. Where y has a kink it is the polynomial of the piece that params0 lie in.
+// The Taylor polynomial of that degree (0 to 65535) around params0, at params: 0 gives f(params0), 1 is nt_linearize. What it takes
+// grows as the square or the cube of the degree, as the operations are. Where y has a kink it is the polynomial of the piece that params0 lie in.
 NT_API nt_tensor *nt_taylor(nt_tensor *y, nt_params params, nt_params params0, int degree);
 NT_API nt_params nt_taylor_many(nt_params outputs, nt_params params, nt_params params0, int degree); // count 0 on an error
 // A mark for the planner: values between inputs and y are not kept for derivatives but computed again, in every plan of every program
@@ -1086,6 +1086,7 @@ NT_API nt_params nt_parameters(const nt_layer *net); // in the order of the laye
 NT_API nt_params nt_layer_state(const nt_layer *net); // running statistics, for example: variables that are not trained; count 0: none
 
 #ifndef NTTRAIN_NO_KERNELS
+
 // >>infinite width
 // ---------------------------------------------------------------------------------------------------------------------
 // The kernels of a network whose layers are infinitely wide: NNGP, the covariance of one output channel over random parameters, and
@@ -1451,6 +1452,7 @@ NT_API double nt_window_loss(const nt_program *step);       // weighted mean los
 NT_API double nt_learning_rate(const nt_program *step);
 NT_API nt_status nt_set_learning_rate(nt_program *step, double rate); // from the next run on
 #ifndef NTTRAIN_NO_FILES
+
 // >>files
 // ---------------------------------------------------------------------------------------------------------------------
 // Arrays in files: safetensors (parameters, training state), .npy (one array) and .npz (a zip of .npy, stored or
@@ -1574,6 +1576,7 @@ NT_API nt_status nt_safetensors_save(nt_tape *t, nt_io io, nt_params params);
 #endif // NTTRAIN_IMPLEMENTATION
 #endif // !NTI_PASS
 #if defined(NTI_IMPLEMENT) && !defined(NTI_PASS)
+
 // >>formatting
 // ---------------------------------------------------------------------------------------------------------------------
 // Text without <stdio.h>: messages, reports and numbers. Relies on nothing.
@@ -1779,7 +1782,7 @@ struct nt_tape {
     size_t temporary;            // bytes of the low end that are the compiler's
     size_t floor;                // below it the low end belongs to a call that is running: what the host's functions forget stays above
     uint32_t epoch;              // of marks in nodes
-    uint32_t regions;            // checkpoints so far
+    uint32_t regions;            // the highest number of a checkpoint among the nodes
     uint8_t role;                // of what is recorded now: NTI_BOX_VALUE, _TANGENT or _GRADIENT
     int sticky;                  // a recording error stands
     struct nt_map *open;         // the innermost map whose body is being recorded
@@ -1992,6 +1995,7 @@ typedef void (*nti_eval_fn)(const nti_call *c, int phase, int64_t tile, void *wo
 static int nti_plan_steps(const nti_plan *p) { return p->phases * (p->rounds > 1 ? p->rounds : 1); } // phases of all rounds
 
 static int64_t nti_view_size(const nti_view *v) { int64_t n = 1; for (int k = 0; k < v->rank; k++) n *= v->shape[k]; return n; }
+
 // >>tensors
 // ---------------------------------------------------------------------------------------------------------------------
 // Nodes, dtypes, shapes, leaves and their storage; opening, marking, rewinding and closing a tape.
@@ -2182,7 +2186,11 @@ static void nti_forget_name(nti_node *n, uint64_t serial) {
 NT_API void nt_rewind(nt_tape *t, nt_marker mark) {
     if (!t || mark.serial > t->serial || mark.low < nti_round_up(sizeof(nt_tape), NTI_ALIGN)) return; // no mark of this tape
     nti_drop_nodes(t, mark.serial);
-    for (nti_node *n = t->last; n; n = n->previous) nti_forget_name(n, mark.serial);
+    t->regions = 0;
+    for (nti_node *n = t->last; n; n = n->previous) {
+        nti_forget_name(n, mark.serial);
+        if (n->region > t->regions) t->regions = n->region;
+    }
     if (mark.low < t->low.used) nti_low_rewind(t, mark.low); // nt_forget_nodes may have gone further back
 #if defined(NTTRAIN_DEBUG)
     nti_high_rewind(t, mark.serial, 0);
@@ -2195,6 +2203,7 @@ NT_API void nt_rewind(nt_tape *t, nt_marker mark) {
 NT_API void nt_forget_nodes(nt_tape *t) {
     if (!t) return;
     nti_drop_nodes(t, 0);
+    t->regions = 0;
     nti_low_rewind(t, nti_round_up(sizeof(nt_tape), NTI_ALIGN));
 }
 
@@ -3338,6 +3347,7 @@ typedef struct nti_plane_table { // one for each pass and dtype
 #endif // NTTRAIN_NO_KERNELS
 #endif // NTI_IMPLEMENT && !NTI_PASS
 #ifdef NTI_PASS
+
 // >>kernels
 // ---------------------------------------------------------------------------------------------------------------------
 // CPU kernels. Everything from here to the end of the kernel sections is compiled several times: the header includes
@@ -7426,6 +7436,7 @@ static const nti_plane_table NTI_K(nti_plane_table) = { NTI_K(nti_plane_make),  
 #undef NTI_F64
 #endif // NTI_PASS
 #if defined(NTI_IMPLEMENT) && !defined(NTI_PASS)
+
 // >>passes
 // ---------------------------------------------------------------------------------------------------------------------
 // The kernel passes: this file includes itself once for each instruction set and floating type. Compilers may not fuse
@@ -11287,6 +11298,7 @@ static void nti_plan_row(const nti_call *c, nti_plan *p) {
     else nti_row_of(c->op)->plan(c, p);
 }
 static nti_eval_fn nti_eval_of(const nti_call *c) { return nti_half_wrapped(c) ? nti_eval_half : nti_row_of(c->op)->eval; }
+
 // >>evaluators
 // ---------------------------------------------------------------------------------------------------------------------
 // Evaluators that need a table of the operation (maps), the program (checks, keys) or nothing but a cast.
@@ -11555,6 +11567,7 @@ static void nti_eval_custom(const nti_call *c, int phase, int64_t tile, void *wo
     }
     u->desc.eval(u->desc.user, a, c->inputs, &a[c->inputs], tile % tiles, tiles);
 }
+
 // >>rows
 // ---------------------------------------------------------------------------------------------------------------------
 // The operations. One row each in NTI_ROWS; the functions that a row names stand below it, in the order of the rows:
@@ -15029,6 +15042,7 @@ NT_API nt_tensor *nt_custom_vjp(nt_tensor *y, nt_params in, const nt_custom_desc
     nti_sticky(y->tape, NT_ERROR_ARGUMENT, "nt_custom_vjp of %v: there is no rule, .vjp or .jvp", y);
     return NULL;
 }
+
 // >>rules
 // ---------------------------------------------------------------------------------------------------------------------
 // Derivatives, written in public operations, so that they can be differentiated again. A NULL tangent is zero; a NULL
@@ -15053,12 +15067,15 @@ static nt_tensor *nti_again(nt_tensor *y, nt_tensor *const *in) { // the same op
     return nti_record(y->tape, n->op, in, n->inputs, n->i, n->ni, n->d, n->nd);
 }
 
+// n is linear in operand k. Rows of so many operands that the mask cannot name them are linear in all: stacks and concatenations.
+static int nti_is_linear_in(const nti_node *n, int k) { return n->inputs > 31 || (nti_row_of(n->op)->linear >> k & 1); }
+
 // Linear in each marked operand: the sum of the operation with each operand replaced by its tangent.
 static nt_tensor *nti_jvp_linear(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
     const nti_node *n = nti_n(y);
     nt_tensor *in[NTI_FEW], *sum = NULL;
     for (int k = 0; k < n->inputs; k++) {
-        if (!t[k] || !(nti_row_of(n->op)->linear >> k & 1)) continue;
+        if (!t[k] || !nti_is_linear_in(n, k)) continue;
         for (int j = 0; j < n->inputs; j++) in[j] = j == k ? t[k] : x[j];
         sum = nti_sum_of(sum, nti_again(y, in));
     }
@@ -15071,8 +15088,7 @@ static nt_tensor *nti_jvp_joint(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
     nt_tensor **in = (nt_tensor **)nti_low(y->tape, n->inputs * sizeof *in);
     if (!in) return nti_record_memory(y->tape, n->op);
     for (int k = 0; k < n->inputs; k++) {
-        int linear = n->inputs > 31 || (nti_row_of(n->op)->linear >> k & 1);
-        in[k] = !linear ? x[k] : t[k] ? t[k] : nt_full_like(x[k], 0);
+        in[k] = !nti_is_linear_in(n, k) ? x[k] : t[k] ? t[k] : nt_full_like(x[k], 0);
     }
     return nti_again(y, in);
 }
@@ -15121,7 +15137,7 @@ static nt_tensor *nti_jvp_partly(nt_tensor *y, nt_tensor **x, nt_tensor **t) {
     nt_tensor *rest[NTI_FEW];
     int any = 0;
     for (int k = 0; k < nti_n(y)->inputs; k++) {
-        rest[k] = nti_row_of(nti_n(y)->op)->linear >> k & 1 ? NULL : t[k];
+        rest[k] = nti_is_linear_in(nti_n(y), k) ? NULL : t[k];
         any |= rest[k] != NULL;
     }
     return nti_sum_of(nti_jvp_linear(y, x, t), any ? nti_jvp_through(y, x, rest) : NULL);
@@ -16531,6 +16547,7 @@ static nt_tensor *nti_vmap_custom(nt_tensor *y, nt_tensor **x, const uint8_t *ba
     for (int k = 0; k < n->inputs; k++) in[k] = nti_spread_batch(x[k], batched[k], size);
     return nti_record(y->tape, n->op, in, n->inputs, i, 2, NULL, 0);
 }
+
 // >>samples
 // ---------------------------------------------------------------------------------------------------------------------
 // Only with NTTRAIN_TESTS: valid random operands for every row, which the walk of the table in the tests asks for.
@@ -17555,6 +17572,7 @@ static nti_map_fn nti_map_of(const nti_call *c) {
     if (nti_is_float(dtype)) return c->isa->math[dtype == NT_F64]->map[map]; // halves have become f32
     return nti_integer_map(dtype, (nti_map)map);
 }
+
 // >>autodiff
 // ---------------------------------------------------------------------------------------------------------------------
 // vjp and jvp over the recorded chain, without recursion: one walk to find what the outputs need, one to find what depends
@@ -17599,7 +17617,8 @@ static nti_walk nti_walk_mark(nt_tape *t, const nt_params *outputs, const nt_par
     return w;
 }
 
-static nti_node *nti_walk_end(const nti_walk *w) { return w->to ? w->to->next : NULL; }
+// Behind n in the walk; what was recorded since it began is not part of it.
+static nti_node *nti_walk_next(const nti_walk *w, const nti_node *n) { return n == w->to ? NULL : n->next; }
 
 // Operands of a decomposition: aliases, so that a value used twice is differentiated in each place by itself.
 static nt_tensor *nti_stand_in(nt_tensor *x) {
@@ -17700,9 +17719,9 @@ static void nti_vjp_walk(nt_tape *t, nt_params outputs, nt_params cotangents, nt
     nti_walk w = nti_walk_mark(t, &outputs, &inputs);
     uint8_t role = t->role;
     t->role = NTI_BOX_GRADIENT, w.level = nti_vjp_level(&outputs, &cotangents);
-    nti_node *end = nti_walk_end(&w);
+    // forwards: what depends on the inputs
     for (int k = 0; k < inputs.count; k++) nti_n(inputs.items[k])->reach = w.epoch, nti_n(inputs.items[k])->wanted = 1;
-    for (nti_node *n = w.from; n && n != end; n = n->next) {
+    for (nti_node *n = w.from; n; n = nti_walk_next(&w, n)) {
         if (n->mark != w.epoch || n->reach == w.epoch || (nti_row_of(n->op)->flags & NTI_NO_GRADIENT) || !nti_dtypes[n->pub.dtype].floating)
             continue;
         for (int k = 0; k < n->inputs; k++)
@@ -17712,6 +17731,7 @@ static void nti_vjp_walk(nt_tape *t, nt_params outputs, nt_params cotangents, nt
         nti_node *n = nti_n(outputs.items[k]);
         if (cotangents.items[k]) n->adjoint = nti_n(nti_sum_of(n->adjoint ? &n->adjoint->pub : NULL, cotangents.items[k]));
     }
+    // backwards: all users of a node come before it, so that its cotangent is complete; an input hands nothing on
     for (nti_node *n = w.to; n && n->serial >= w.lower && !t->sticky; n = n->previous) {
         if (n->mark != w.epoch || n->reach != w.epoch || !n->inputs || n->wanted || (nti_row_of(n->op)->flags & NTI_NO_GRADIENT)) continue;
         nti_vjp_view_inside(n, w.level);
@@ -17750,7 +17770,6 @@ static void nti_jvp_walk(nt_tape *t, nt_params outputs, nt_params inputs, nt_par
     nti_walk w = nti_walk_mark(t, &outputs, &inputs);
     uint8_t role = t->role;
     t->role = NTI_BOX_TANGENT;
-    nti_node *end = nti_walk_end(&w);
     for (int k = 0; k < inputs.count; k++) {
         nti_node *n = nti_n(inputs.items[k]);
         if (!tangents.items[k]) continue;
@@ -17758,7 +17777,7 @@ static void nti_jvp_walk(nt_tape *t, nt_params outputs, nt_params inputs, nt_par
             nti_n(nti_sum_of(n->reach == w.epoch && n->adjoint ? &n->adjoint->pub : NULL, tangents.items[k])); // named twice: both count
         n->reach = w.epoch;
     }
-    for (nti_node *n = w.from; n && n != end && !t->sticky; n = n->next) {
+    for (nti_node *n = w.from; n && !t->sticky; n = nti_walk_next(&w, n)) {
         if (n->mark != w.epoch || n->reach == w.epoch || (nti_row_of(n->op)->flags & NTI_NO_GRADIENT)) continue;
         int any = 0;
         for (int k = 0; k < n->inputs; k++) any |= n->in[k]->reach == w.epoch;
@@ -17781,7 +17800,6 @@ static void nti_jvp_walk(nt_tape *t, nt_params outputs, nt_params inputs, nt_par
 static int nti_derivative_list(nt_tape *t, const char *name, const char *what, nt_params list) {
     for (int k = 0; k < list.count; k++) {
         nt_tensor *x = list.items ? list.items[k] : NULL;
-        if (!x) return 0;
         if (!nti_alive(x)) return 0;
         if (x->tape != t) nti_sticky(t, NT_ERROR_ARGUMENT, "%s: %s %d, %v, belongs to another tape", name, what, k, x);
         else if (!nti_is_float(x->dtype))
@@ -17826,7 +17844,7 @@ static nt_params nti_finish_list(nt_tape *t, nt_params p, nt_params like) { // z
 
 NT_API nt_params nt_vjp(nt_params outputs, nt_params cotangents, nt_params inputs) {
     nt_params none = nti_list(NULL, 0);
-    if (!nti_list_valid(outputs) || !nti_list_valid(inputs) || (outputs.count && !cotangents.items)) return none;
+    if (!nti_list_valid(outputs) || !nti_list_valid(inputs) || !cotangents.items) return none;
     nt_tape *t = outputs.items[0]->tape;
     if (!nti_derivative_list(t, "nt_vjp", "output", outputs) || !nti_derivative_list(t, "nt_vjp", "input", inputs)) return none;
     if (!nti_along_list(t, "nt_vjp", "cotangent", cotangents, outputs)) return none;
@@ -17863,10 +17881,13 @@ NT_API nt_tensor *nt_grad(nt_tensor *y, nt_tensor *x) {
     nt_params g = nt_grads(y, nti_list(&x, 1));
     return g.count ? g.items[0] : NULL;
 }
+
 // >>transforms
 // ---------------------------------------------------------------------------------------------------------------------
-// Transforms that record values again: substitution and what is made of it. One walk over the recorded chain, as
-// those of >>autodiff; the replacement of a node is its adjoint there.
+// Transforms that record values again: substitution (nti_replay) and what is made of it: vmap is a substitution of batches,
+// linearize a jvp on f(params0), the Jacobian a vmap of a vjp or jvp over unit vectors. One walk over the recorded chain, as
+// in >>autodiff; the replacement of a node is its adjoint there. Checkpoints, which mark what a walk finds, Taylor series,
+// and scans, which unroll a host's function, follow.
 // ---------------------------------------------------------------------------------------------------------------------
 
 static int nti_replay(nt_tape *t, nt_params outputs, nt_params from, nt_params to, int64_t batch, nt_tensor **result);
@@ -17918,7 +17939,7 @@ static nt_tensor *nti_replay_node(nti_node *n, uint32_t epoch, int64_t batch) {
 static int nti_replay(nt_tape *t, nt_params outputs, nt_params from, nt_params to, int64_t batch, nt_tensor **result) {
     nti_walk w = nti_walk_mark(t, &outputs, &from);
     for (int k = 0; k < from.count; k++) nti_n(from.items[k])->reach = w.epoch, nti_n(from.items[k])->adjoint = nti_n(to.items[k]);
-    for (nti_node *n = w.from; n && !t->sticky; n = n == w.to ? NULL : n->next) {
+    for (nti_node *n = w.from; n && !t->sticky; n = nti_walk_next(&w, n)) {
         if (n->mark != w.epoch || n->reach == w.epoch) continue;
         int any = 0;
         for (int k = 0; k < n->inputs; k++) any |= n->in[k]->reach == w.epoch;
@@ -17938,7 +17959,7 @@ static int nti_replay(nt_tape *t, nt_params outputs, nt_params from, nt_params t
 static int nti_value_list(nt_tape *t, const char *name, const char *what, nt_params list) {
     for (int k = 0; k < list.count; k++) {
         nt_tensor *x = list.items ? list.items[k] : NULL;
-        if (!x || !nti_alive(x)) return 0;
+        if (!nti_alive(x)) return 0;
         if (x->tape == t) continue;
         nti_sticky(t, NT_ERROR_ARGUMENT, "%s: %s %d, %v, belongs to another tape", name, what, k, x);
         return 0;
@@ -17956,19 +17977,18 @@ NT_API nt_tensor *nt_checkpoint(nt_tensor *y, nt_params inputs) {
     if (!nti_value_list(t, "nt_checkpoint", "input", inputs)) return NULL;
     nt_params outputs = nti_list(&y, 1);
     nti_walk w = nti_walk_mark(t, &outputs, &inputs);
-    if (!inputs.count) w.lower = 0, w.from = t->first;
+    if (!inputs.count) w.from = t->first;
     uint32_t region = ++t->regions;
     for (int k = 0; k < inputs.count; k++) nti_n(inputs.items[k])->reach = w.epoch, nti_n(inputs.items[k])->wanted = 1;
     if (!inputs.count) { // all that y is computed from
         for (nti_node *n = t->last; n; n = n->previous)
             for (int k = 0; n->mark == w.epoch && k < n->inputs; k++) n->in[k]->mark = w.epoch;
     }
-    for (nti_node *n = w.from; n; n = n->next) {
+    for (nti_node *n = w.from; n; n = nti_walk_next(&w, n)) {
         if (n->mark != w.epoch || n->wanted) continue;
         int inside = !inputs.count || n->reach == w.epoch;
         for (int k = 0; k < n->inputs; k++) inside |= n->in[k]->reach == w.epoch;
         if (inside) n->reach = w.epoch, n->region = region;
-        if (n == w.to) break;
     }
     for (int k = 0; k < inputs.count; k++) nti_n(inputs.items[k])->wanted = 0;
     return y;
@@ -18145,6 +18165,7 @@ NT_API nt_tensor *nt_jacobian(nt_tensor *y, nt_tensor *x, const nt_jacobian_desc
 // k - 1 is k times the one wanted. The values of such an expansion have jets as well, one order shorter, so that expansions
 // end. They are put into the list before the row: in sweep k a value of depth m gets its order k - m, and finds what it needs.
 
+#define NTI_TAYLOR_MAX 65535 // degree: the size of a jet fits 32 bits
 enum { NTI_JET_GIVEN, NTI_JET_LINEAR, NTI_JET_DERIVED, NTI_JET_DECOMPOSED };
 
 typedef struct nti_jet {
@@ -18197,28 +18218,26 @@ static nti_jet *nti_jet_slope(const nti_series *s, nti_jet *x) {
     return x->slope = j;
 }
 
-static int nti_is_marked(const nti_node *n, int k) { return n->inputs > 31 || (nti_row_of(n->op)->linear >> k & 1); }
-
-// How the coefficients of n are found, where `active` operands have jets, all of them marked as linear or not.
-static int nti_jet_kind(const nti_row *row, int active, int marked) {
+// How the coefficients of a row are found, where `active` operands have jets, and it is linear in each of them or not.
+static int nti_jet_kind(const nti_row *row, int active, int linear) {
     int each = row->jvp == nti_jvp_linear || row->jvp == nti_jvp_partly;
-    if (row->jvp == nti_jvp_linear || row->jvp == nti_jvp_same) return NTI_JET_LINEAR; // operands that are not marked: piecewise constant
-    if (row->jvp && marked && (each || active == 1 || (row->flags & NTI_JOINT))) return NTI_JET_LINEAR;
+    if (row->jvp == nti_jvp_linear || row->jvp == nti_jvp_same) return NTI_JET_LINEAR; // piecewise constant in the others
+    if (row->jvp && linear && (each || active == 1 || (row->flags & NTI_JOINT))) return NTI_JET_LINEAR;
     return row->decompose && (!row->jvp || row->linear) ? NTI_JET_DECOMPOSED : NTI_JET_DERIVED;
 }
 
 // Gives n a jet if it depends on the parameters; 0 after an error.
 static int nti_jet_add(const nti_series *s, nti_node *n, int depth, nti_jet ***link) {
     const nti_row *row = nti_row_of(n->op);
-    int active = 0, marked = 1;
+    int active = 0, linear = 1;
     if ((row->flags & NTI_NO_GRADIENT) || !nti_is_float(n->pub.dtype)) return 1;
     for (int k = 0; k < n->inputs; k++) {
         if (!nti_jet_of(s, n->in[k])) continue;
-        active++, marked = marked && nti_is_marked(n, k);
+        active++, linear = linear && nti_is_linear_in(n, k);
     }
     if (!active) return 1;
     if (!row->jvp && !row->decompose) return nti_no_derivative(n);
-    nti_jet *j = nti_jet_new(s, n, nti_jet_kind(row, active, marked), depth);
+    nti_jet *j = nti_jet_new(s, n, nti_jet_kind(row, active, linear), depth);
     if (!j) return 0;
     j->next = **link, **link = j, *link = &j->next;
     return 1;
@@ -18262,7 +18281,7 @@ static nt_tensor *nti_jet_linear(const nti_series *s, nti_jet *j, int order) {
     for (int k = 0; k < n->inputs; k++) {
         nti_jet *in = nti_jet_of(s, n->in[k]);
         t[k] = nti_coefficient(in, order), any |= t[k] != NULL;
-        if (in && count < NTI_FEW && nti_is_marked(n, k)) at[count++] = k;
+        if (in && count < NTI_FEW && nti_is_linear_in(n, k)) at[count++] = k;
     }
     if ((row->flags & NTI_JOINT) || count < 2) return any ? row->jvp(&n->pub, x, t) : NULL;
     nt_tensor *sum = NULL;
@@ -18305,7 +18324,8 @@ NT_API nt_params nt_taylor_many(nt_params outputs, nt_params params, nt_params p
     if (!nti_list_valid(outputs)) return none;
     nt_tape *t = outputs.items[0]->tape;
     nti_node *last = t->last;
-    if (degree < 0) nti_sticky(t, NT_ERROR_ARGUMENT, "nt_taylor: the degree is %d, it must be 0 or more", degree);
+    if (degree < 0 || degree > NTI_TAYLOR_MAX)
+        nti_sticky(t, NT_ERROR_ARGUMENT, "nt_taylor: the degree is %d, it must be from 0 to %d", degree, NTI_TAYLOR_MAX);
     if (t->sticky || !nti_expand("nt_taylor", &e, outputs, params, params0)) return none;
     if (!degree || !e.from.count) return e.value;
     nti_series s;
@@ -18339,6 +18359,7 @@ NT_API nt_tensor *nt_taylor(nt_tensor *y, nt_params params, nt_params params0, i
     nt_params p = nt_taylor_many(nti_list(&y, 1), params, params0, degree);
     return p.count ? p.items[0] : NULL;
 }
+
 // Scans ---------------------------------------------------------------------------------------------------------------
 
 typedef struct nti_scanning {
@@ -18351,9 +18372,11 @@ typedef struct nti_scanning {
 } nti_scanning;
 
 static int nti_scan_valid(nt_tape *t, int64_t count, nt_params carry, nt_params xs, const nt_scan_desc *d) {
-    if (count < 0 || count > INT32_MAX / 2 || carry.count < 0 || xs.count < 0 || d->outputs < 0 || d->segment < 0 || (count && INT64_MAX / count / 64 < d->outputs)) {
-        nti_sticky(t, NT_ERROR_ARGUMENT, "nt_scan: %lld steps, %d carries, %d operands, %d outputs, segments of %lld: none of these is negative",
-                   (long long)count, carry.count, xs.count, d->outputs, (long long)d->segment);
+    int negative = count < 0 || carry.count < 0 || xs.count < 0 || d->outputs < 0 || d->segment < 0;
+    if (negative || count > INT32_MAX / 2 || (count && SIZE_MAX / 64 / (size_t)count < (size_t)d->outputs)) { // lists of pointers
+        nti_sticky(t, NT_ERROR_ARGUMENT, "nt_scan: %lld steps, %d carries, %d operands, %d outputs, segments of %lld: %s", (long long)count,
+                   carry.count, xs.count, d->outputs, (long long)d->segment,
+                   negative ? "none of these is negative" : "at most 1073741823 steps, and outputs of all steps that can be listed");
         return 0;
     }
     if (!nti_value_list(t, "nt_scan", "carry", carry) || !nti_value_list(t, "nt_scan", "operand", xs)) return 0;
@@ -18574,6 +18597,7 @@ static int nti_expand_chunks(nt_tape *t, nt_params *outputs, nt_params *effects)
         if (!nti_chunk_list(t, a.epoch, outputs) || !nti_chunk_list(t, a.epoch, effects)) return 0;
     }
 }
+
 // >>compiler
 // ---------------------------------------------------------------------------------------------------------------------
 // From recorded nodes to a graph of values with views, operands and effects, in passes that each do one thing: collect,
@@ -19152,6 +19176,7 @@ static int nti_pass_plans(nti_graph *g) { // phases, tiles and scratch of every 
     }
     return 1;
 }
+
 // >>planner
 // ---------------------------------------------------------------------------------------------------------------------
 // Order, buffers, offsets. An order is judged by the largest sum of bytes alive at once; offsets then reach that bound or
@@ -19604,6 +19629,10 @@ static int nti_pass_order(nti_graph *g, nti_schedule *s) {
     int32_t *other = (int32_t *)nti_graph_room(g, n, sizeof *other);
     if (!other || !nti_order_prepare(g, &r) || !nti_order_search(g, &r, s->order, other)) return 0;
     nti_end_rewind(g->tape, &g->tape->low, low);
+    if ((uint64_t)r.best > INT64_MAX / 4) { // no machine has them, and recomputation counts bytes with a sign
+        g->tape->wanted = SIZE_MAX / 4, g->full = 1;
+        return 0;
+    }
     s->barrier = g->works, s->floor = r.least, s->least = r.best;
     for (int32_t p = 0; p < g->works; p++) {
         s->position[s->order[p]] = p;
@@ -20014,6 +20043,7 @@ static int nti_plan_body(nti_graph *g, int32_t i) {
     g->value[i].plan.shared = loop->schedule->peak;
     return 1;
 }
+
 // >>recomputation
 // ---------------------------------------------------------------------------------------------------------------------
 // A plan is a sequence of instructions in which some come again: a reader takes the newest making of its operand before it,
@@ -20464,8 +20494,8 @@ static void nti_round_cuts(nti_remake *m) {
     }
 }
 
-// The sequence with what the round inserted; 0 if there is no room for it.
-static int nti_round_end(nti_remake *m) {
+// The sequence with what the round inserted.
+static void nti_round_end(nti_remake *m) {
     int32_t n = 0;
     for (int32_t p = 0; p < m->length; p++) {
         for (int32_t i = m->head[p]; i >= 0; i = m->chain[i]) m->other[n++] = m->making[i].work;
@@ -20473,7 +20503,6 @@ static int nti_round_end(nti_remake *m) {
     }
     int32_t *swap = m->sequence;
     m->sequence = m->other, m->other = swap, m->length = n;
-    return 1;
 }
 
 // One round: cuts by their price until the target is met. 1 if anything was cut.
@@ -20499,7 +20528,8 @@ static int nti_round(nti_remake *m) {
         nti_cut_apply(m, cut, making, burst);
     }
     if (m->makings == m->length) return 0;
-    return nti_round_end(m);
+    nti_round_end(m);
+    return 1;
 }
 
 // Drops makings that nobody reads any more, and measures.
@@ -20522,13 +20552,12 @@ static void nti_remake_clean(nti_remake *m) {
 
 // Takes back what turned out not to be needed: a making goes where the one before it can live on below the target.
 static void nti_remake_merge(nti_remake *m) {
-    int32_t count = 0, *before = m->head, *gone = m->tail;
+    int32_t count = 0, *before = m->head, *gone = m->tail; // before: the making of the same instruction before this one, or -1
     nti_round_begin(m);
     m->cuts = 0;
     for (int32_t p = 0; p < m->length; p++) {
-        const nti_making *a = &m->making[p];
-        before[p] = before[p] < 0 ? -1 : before[p], gone[p] = 0;
-        if (a->next >= 0) before[a->next] = p;
+        gone[p] = 0;
+        if (m->making[p].next >= 0) before[m->making[p].next] = p;
     }
     for (int32_t p = 0; p < m->length; p++) {
         if (before[p] < 0) continue;
@@ -20687,8 +20716,9 @@ static int nti_is_late(const nti_remake *m, const nti_region *region, int32_t s,
     return a->count && m->may[s] && !m->r.pinned[s] && p > a->last + a->count && nti_may_come(m, s, p);
 }
 
-// The sequence in which late readers of a checkpoint's values find them computed again; `fresh` are those that were. 0: no room.
-static int nti_remake_regions(nti_remake *m, const nti_region *region, uint8_t *fresh, int32_t *stack, int32_t *at) {
+// The sequence in which late readers of a checkpoint's values find them computed again; `fresh` are those that were: each once, so
+// that there is room.
+static void nti_remake_regions(nti_remake *m, const nti_region *region, uint8_t *fresh, int32_t *stack, int32_t *at) {
     const nti_order_room *r = &m->r;
     int32_t n = 0;
     for (int32_t p = 0; p < m->length; p++) {
@@ -20697,7 +20727,6 @@ static int nti_remake_regions(nti_remake *m, const nti_region *region, uint8_t *
         while (depth) {
             int32_t w = stack[depth - 1];
             if (at[depth - 1] == r->source_start[w + 1]) {
-                if (n == m->capacity) return 0;
                 m->other[n++] = w, depth--;
                 continue;
             }
@@ -20709,7 +20738,6 @@ static int nti_remake_regions(nti_remake *m, const nti_region *region, uint8_t *
     }
     int32_t *swap = m->sequence;
     m->sequence = m->other, m->other = swap, m->length = n;
-    return 1;
 }
 
 static int nti_remake_checkpoints(nti_remake *m) { // 0: no memory
@@ -20720,14 +20748,18 @@ static int nti_remake_checkpoints(nti_remake *m) { // 0: no memory
     int32_t *stack, *at, marked = 0;
     for (int32_t k = 0; k < m->works; k++) marked += nti_region_of(m, k) != 0;
     if (!marked) return 1;
-    const nti_want want[] = { { &region, regions, sizeof *region }, { &fresh, n, 1 }, { &stack, n + 1, sizeof *stack }, { &at, n + 1, sizeof *at } };
+    const nti_want want[] = { { &region, regions, sizeof *region },
+                              { &fresh, n, 1 },
+                              { &stack, n + 1, sizeof *stack },
+                              { &at, n + 1, sizeof *at } };
     if (!nti_graph_rooms(g, want, 4)) return 0;
     memset(region, 0, regions * sizeof *region), memset(fresh, 0, n);
     for (int32_t p = 0; p < m->length; p++) {
         uint32_t x = nti_region_of(m, m->sequence[p]);
         if (x) region[x].last = p, region[x].count++;
     }
-    if (nti_remake_regions(m, region, fresh, stack, at)) nti_remake_clean(m);
+    nti_remake_regions(m, region, fresh, stack, at);
+    nti_remake_clean(m);
     return 1;
 }
 
@@ -20768,14 +20800,17 @@ static int nti_pass_repeat(nti_graph *g, nti_schedule *s) {
     for (int32_t p = 0; same && p < m.length; p++) same = m.sequence[p] == s->order[p];
     if (!same) {
         if (!nti_remake_graph(&m, &again, s, NTI_RECOMPUTED)) return 0;
-        for (int32_t i = g->count; i < again.count; i++) // light work is part of the plan
-            if (!again.value[i].node->region && !(nti_row_of(again.value[i].op)->flags & NTI_PRODUCT)) again.value[i].again = again.value[i].again ? NTI_LIGHT : 0;
+        for (int32_t i = g->count; i < again.count; i++) { // light work is part of the plan
+            nti_value *v = &again.value[i];
+            if (v->again && !v->node->region && !(nti_row_of(v->op)->flags & NTI_PRODUCT)) v->again = NTI_LIGHT;
+        }
         *g = again;
         return 1;
     }
     nti_end_rewind(g->tape, &g->tape->low, low);
     return 1;
 }
+
 // >>programs
 // ---------------------------------------------------------------------------------------------------------------------
 // Instructions: the plan written down in one object at the high end that never points into nodes. Where a value lies is a
@@ -21234,10 +21269,6 @@ static nt_program *nti_compile_place(nti_made *a, const nti_compile_job *job, si
     return NULL;
 }
 
-static int nti_compile_passes(nti_graph *g, nti_schedule *s, const nti_compile_job *job) {
-    return nti_plan_graph(g, s, &job->outputs, &job->effects);
-}
-
 // The curve -----------------------------------------------------------------------------------------------------------------
 
 typedef struct nti_curve {
@@ -21418,8 +21449,8 @@ static nt_program *nti_compile_plain(nt_tape *t, const nti_compile_job *job, siz
     size_t before = t->least;
     const nt_compile_desc *d = job->desc;
     nt_program *p = NULL;
-    int ok = nti_compile_passes(&zero.g, &zero.s, job) && nti_pass_repeat(&zero.g, &zero.s) && nti_pass_time(&zero.g, &zero.s);
-    ok = ok && nti_made_finish(&zero, job, low_before);
+    int ok = nti_plan_graph(&zero.g, &zero.s, &job->outputs, &job->effects) && nti_pass_repeat(&zero.g, &zero.s) &&
+             nti_pass_time(&zero.g, &zero.s) && nti_made_finish(&zero, job, low_before);
     f.scratch = d->budget ? d->budget : SIZE_MAX, f.array = t->base ? t->capacity : SIZE_MAX, f.least = f.least_need = SIZE_MAX;
     if (d->share_scratch && d->share_scratch->owner->scratch_bytes < f.scratch) f.scratch = d->share_scratch->owner->scratch_bytes;
     if (ok) nti_search_see(&f, &zero);
@@ -22017,6 +22048,7 @@ NT_API nt_status nt_eval(nt_tensor *x, void *buffer) {
     nti_high_rewind(t, serial, 1);
     return status;
 }
+
 // >>reports
 // ---------------------------------------------------------------------------------------------------------------------
 // What a program costs, as a struct and as text; values as text; how the implementation was compiled.
@@ -22328,6 +22360,7 @@ NT_API void nt_print(nt_tensor *x) {
     nti_high_rewind(t, serial, 1);
 }
 #endif
+
 // >>layers
 // ---------------------------------------------------------------------------------------------------------------------
 // A layer is an object at the high end. A composite is flattened when it is made: a list of steps, leaves and markers, so
@@ -24339,6 +24372,7 @@ static void nti_layer_rewound(void *layer, uint64_t serial) { // parameters newe
     for (int k = 0; k < l->steps; k++) l->path[k] = NULL;
 }
 #ifndef NTTRAIN_NO_KERNELS
+
 // >>infinite width
 // ---------------------------------------------------------------------------------------------------------------------
 // A network as a list of steps on covariances. Heads make a plane of one offset of planes of their operands; elementwise steps change
@@ -26781,6 +26815,7 @@ NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, cons
     nti_low_rewind(t, low);
     return s;
 }
+
 // >>kernels on the tape
 // ---------------------------------------------------------------------------------------------------------------------
 // The steps of >>infinite width as recorded operations: a value is the covariances of all pairs of images at once, (n1, n2, positions,
@@ -28089,6 +28124,7 @@ NT_API nt_kernels nt_kernel_record(const nt_layer *net, nt_tensor *x1, nt_tensor
     nti_named(name, NULL);
     return result;
 }
+
 // >>empirical kernels
 // ---------------------------------------------------------------------------------------------------------------------
 // Kernels of finite networks, recorded in the transforms. A kernel pairs the outputs of f1 and f2: its `form` says which. Where
@@ -28356,9 +28392,8 @@ static int nti_meet_add(nti_side *s, nti_node *y, int k, int64_t before) { // 0:
 static int64_t nti_apart_nodes(nti_side *s, const nti_walk *w, const nt_params *params, int64_t **list) {
     int64_t count = 0;
     nt_map *own = nti_n(s->f)->loop;
-    nti_node *end = nti_walk_end(w);
     for (int k = 0; k < params->count; k++) nti_n(params->items[k])->reach = w->epoch;
-    for (nti_node *n = w->from; n && n != end; n = n->next) {
+    for (nti_node *n = w->from; n; n = nti_walk_next(w, n)) {
         if (n->mark != w->epoch || (!s->input && (!nti_is_float(n->pub.dtype) || (nti_row_of(n->op)->flags & NTI_NO_GRADIENT)))) continue;
         for (int k = 0; k < n->inputs; k++)
             if (n->in[k]->reach == w->epoch) n->reach = w->epoch;
@@ -29431,6 +29466,7 @@ NT_API void nt_standard_errors(const double *squares, int64_t count, int64_t n, 
     for (int64_t k = 0; k < n && squares && errors; k++)
         errors[k] = count > 1 ? sqrt(squares[k] / ((double)count * ((double)count - 1))) : HUGE_VAL;
 }
+
 // >>predictions
 // ---------------------------------------------------------------------------------------------------------------------
 // Closed forms from kernel matrices of the host: factors, what is solved with them, and an integrator for losses without a closed form.
@@ -30902,6 +30938,7 @@ NT_API double nt_max_learning_rate(nt_tape *t, nt_dtype dtype, int64_t n, const 
 }
 
 #endif // NTTRAIN_NO_KERNELS
+
 // >>optimizers
 // ---------------------------------------------------------------------------------------------------------------------
 // An optimizer describes; its state (moments, accumulators, counters) is made by the first step that needs it and shared
@@ -31551,6 +31588,7 @@ NT_API nt_status nt_set_learning_rate(nt_program *step, double rate) {
     return NT_OK;
 }
 #ifndef NTTRAIN_NO_FILES
+
 // >>files
 // ---------------------------------------------------------------------------------------------------------------------
 // Reading and writing safetensors, .npy and .npz. A file is read through one small buffer: bytes of a range (raw), through

@@ -145,7 +145,7 @@ static void test_plans(void) {
         memset(&d, 0, sizeof d), memset(&job, 0, sizeof job), memset(&zero, 0, sizeof zero);
         zero.g.tape = t, job.name = "test", job.desc = &d, job.outputs = nti_list(g->output, g->outputs), job.effects = nti_list(g->assign, g->assigns);
         size_t low = t->low.used;
-        if (!nti_compile_passes(&zero.g, &zero.s, &job) || !nti_curve_begin(&c, &zero.g, &zero.s)) bad++;
+        if (!nti_plan_graph(&zero.g, &zero.s, &job.outputs, &job.effects) || !nti_curve_begin(&c, &zero.g, &zero.s)) bad++;
         else do {
                 size_t mark = t->low.used;
                 const char *wrong = nti_curve_made(&c, &zero, &a, &job, low) ? schedule_wrong(&a.g, &a.s) : "no memory";
@@ -235,7 +235,7 @@ static int walk_begin(walk *w, nt_tensor *loss, nt_optimizer *o) {
     int ok = nti_counters_of(o) && nti_record_gradients(r) && (r->gradients = nti_finish_list(loss->tape, r->gradients, r->params)).count && nti_record_effects(r);
     w->job.name = "test", w->job.desc = &w->desc, w->job.outputs = nti_list(&r->loss, 1), w->job.effects = r->effects, w->zero.g.tape = loss->tape;
     w->low = loss->tape->low.used;
-    return ok && nti_compile_passes(&w->zero.g, &w->zero.s, &w->job) && nti_pass_repeat(&w->zero.g, &w->zero.s) && nti_curve_begin(&w->curve, &w->zero.g, &w->zero.s);
+    return ok && nti_plan_graph(&w->zero.g, &w->zero.s, &w->job.outputs, &w->job.effects) && nti_pass_repeat(&w->zero.g, &w->zero.s) && nti_curve_begin(&w->curve, &w->zero.g, &w->zero.s);
 }
 
 // How often the second product of an MLP comes again at the first point with at most this share of the first one's bytes.
@@ -381,6 +381,45 @@ static void test_checkpoint(void) {
     tap_ok(got == want && 2 * small.peak <= plain.peak && small.time_ratio > 1, "half the budget without checkpoints: the same bits in %zu for %.1f %% more time", small.peak, 100 * (small.time_ratio - 1));
 }
 
+// Checkpoints that were rewound cost nothing any more: the thousandth recording is planned in the bytes of the first.
+static void test_checkpoints_again(void) {
+    nt_tape *t = nt_tape_open(NULL);
+    nt_tensor *x = nt_variable(t, NT_F32, NT_SHAPE(8), NULL);
+    nt_checkpoint(nt_sin(nt_cos(x)), NT_LIST(x)); // stays: its number is not given again
+    nt_marker mark = nt_mark(t);
+    size_t first = 0, last = 0;
+    for (int k = 0; k < 1000; k++) {
+        nt_tensor *y = x;
+        for (int j = 0; j < 20; j++) {
+            nt_tensor *in = y;
+            y = nt_checkpoint(nt_sin(nt_cos(y)), NT_LIST(in));
+        }
+        nt_program *p = nt_compile(nt_grad(nt_sum(y), x), NULL);
+        if (p && !k) first = nt_report(p).total;
+        last = p ? nt_report(p).total : 0;
+        nt_rewind(t, mark);
+    }
+    tap_ok(first && last == first, "checkpoints recorded and rewound a thousand times: %zu bytes of tape, %zu the first time", last, first);
+    nt_tape_close(t);
+}
+
+// A hundred values of 2^57 bytes at once: more than bytes can be counted in.
+static void test_uncountable(void) {
+    nt_tape *t = nt_tape_open(NULL);
+    nt_tensor *x = nt_iota(t, NT_F64, NT_SHAPE((int64_t)1 << (sizeof(size_t) == 8 ? 54 : 24)), 0), *y[100];
+    for (int k = 0; k < 100; k++) y[k] = nt_scale(x, 2 + k);
+    for (int k = 0; k < 2; k++) {
+        nt_compile_desc desc;
+        memset(&desc, 0, sizeof desc);
+        desc.budget = k ? 1 << 20 : 0;
+        nt_program *p = nt_compile_many(t, nti_list(y, 100), &desc);
+        tap_ok(!p && (nt_error_status(t) == NT_ERROR_MEMORY || sizeof(size_t) < 8), "a plan of more bytes than can be counted%s: %s",
+               k ? ", with a budget" : "", nt_error(t) ? nt_error(t) : "no error");
+        nt_error_clear(t);
+    }
+    nt_tape_close(t);
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // The time that the curve takes
 // ---------------------------------------------------------------------------------------------------------------------
@@ -408,6 +447,8 @@ int main(int argc, char **argv) {
     test_random();
     test_plans();
     test_checkpoint();
+    test_checkpoints_again();
+    test_uncountable();
     test_vit_large();
     test_second_product();
     test_addresses();

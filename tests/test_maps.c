@@ -449,6 +449,8 @@ static void test_errors(void) {
     expect_error(t, NT_ERROR_SHAPE, "first axis of operand 0", "a scan over another number of parts");
     nt_scan(t, -1, NT_LIST(scalar), none, step, NULL);
     expect_error(t, NT_ERROR_ARGUMENT, "-1 steps", "a scan of -1 steps");
+    nt_scan(t, (int64_t)1 << 40, NT_LIST(scalar), none, step, NULL);
+    expect_error(t, NT_ERROR_ARGUMENT, "at most 1073741823 steps", "a scan of too many steps");
     nt_tape_close(t);
 }
 

@@ -41,7 +41,7 @@ static int plan_make(plan *p, graph *g, uint64_t shuffle) {
     p->job.name = "test", p->job.desc = &p->desc, p->job.outputs = nti_list(g->output, g->outputs), p->job.effects = nti_list(g->assign, g->assigns);
     p->job.recorded = g->t->serial;
     nti_graph *q = &p->g;
-    if (!nti_compile_passes(q, &p->s, &p->job)) return 0;
+    if (!nti_plan_graph(q, &p->s, &p->job.outputs, &p->job.effects)) return 0;
     if (!shuffle) return nti_pass_buffers(q, &p->s) && nti_pass_offsets(q, &p->s);
     dice d = { shuffle };
     uint64_t *done = (uint64_t *)calloc((size_t)q->works / 64 + 1, sizeof *done);

@@ -439,6 +439,7 @@ static void surroundings(void) {
     nt_tensor *f32 = nt_tanh(nt_cast(w, NT_F32));
     tap_ok(difference(nt_taylor(f32, NT_LIST(w), NT_LIST(w0), 3), nt_cast(nt_taylor(nt_tanh(w), NT_LIST(w), NT_LIST(w0), 3), NT_F32)) < 1e-13, "through a cast (1e-5 of f32)");
     refused(t, nt_taylor(y, NT_LIST(w), NT_LIST(w0), -1), "nt_taylor: the degree is -1");
+    refused(t, nt_taylor(y, NT_LIST(w), NT_LIST(w0), INT32_MAX), "nt_taylor: the degree is 2147483647");
     refused(t, nt_taylor(y, NT_LIST(w), NT_LIST(x), 2), "nt_taylor: value of params0 0");
     refused(t, nt_taylor(y, NT_LIST(w, v), NT_LIST(w0), 2), "nt_taylor: 1 value");
     refused(t, nt_taylor(nt_argmax(w, 0), NT_LIST(w), NT_LIST(w0), 2), "nt_taylor: output 0");
