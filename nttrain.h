@@ -62,7 +62,7 @@
 //     NTTRAIN_NO_STDIO         no <stdio.h>: nt_print, nt_report_print and files by path go; nt_io hooks stay
 //     NTTRAIN_NO_MALLOC        no <stdlib.h>: a tape needs memory or an allocator
 //     NTTRAIN_NO_FILES         without the file section
-//     NTTRAIN_NO_KERNELS       without infinite-width kernels, empirical kernels and predictions: for hosts that only train. All layers stay
+//     NTTRAIN_NO_KERNELS       without kernels, infinite-width and empirical, and predictions: for hosts that only train. Layers stay
 //     NTTRAIN_DEBUG            rewound memory is not used again, and the use of a rewound tensor is an error
 //     NTTRAIN_ISA_BASELINE     only the instruction set that the compiler was told to use (smaller)
 //     NTTRAIN_ISA_PORTABLE     plain C without vectors
@@ -3256,10 +3256,12 @@ static double nti_dual_tail_value(double s, double *slope) {
 // >>planes
 // Infinite-width kernels. Covariances of two images are kept by offset: the plane of offset d holds K(p, p + d) for every position p
 // where both are inside of the image, for NTI_PAIRS pairs of images or a multiple side by side ("lanes"), and the tangent kernel of the
-// same beside it. Images have three spatial axes here, those that are missing have size 1.
+// same beside it. Images have three spatial axes here, those that are missing have size 1. A plane is made a row at a time: its head
+// (nti_plane_head) says of what, its tails (nti_plane_tail) what is done to each row as soon as it is there. What many planes add to, and
+// what is kept of them, is an nti_plane_set.
 #define NTI_SPACE 3
-#define NTI_SOURCES 8 // a circular axis takes one offset and its complement: two for each axis
-#define NTI_PAIRS 16  // lanes are a multiple of this; so many fill the widest vector
+#define NTI_SOURCES 8      // a circular axis takes one offset and its complement: two for each axis
+#define NTI_PAIRS 16       // lanes are a multiple of this; so many fill the widest vector
 #define NTI_WINDOW_ROWS 16 // of a plane that are summed in one go
 #define NTI_TILE_SMALL 4   // a tile of pairs: so many rows and columns, where nothing but offset 0 is needed,
 #define NTI_TILE_LARGE 32  // and where images have no positions
