@@ -1206,7 +1206,7 @@ typedef struct nt_empirical_desc {
     size_t budget;            // scratch bytes that a program of this kernel alone is to take; 0: any number. Rows are taken in smaller groups
 } nt_empirical_desc;
 // f2 NULL: f1 against itself. f1 and f2 differ in sizes only where both axes are kept. desc NULL: no trace, no diagonal. Params that f
-// does not reach count as zero. Errors: as nt_vjp's; a kernel of more than 8 axes.
+// does not reach count as zero, and so does a list of none. Errors: as nt_vjp's; a kernel of more than 8 axes.
 NT_API nt_tensor *nt_empirical_nngp(nt_tensor *f1, nt_tensor *f2, const nt_empirical_desc *desc); // .trace and .diagonal are read
 NT_API nt_tensor *nt_empirical_ntk(nt_tensor *f1, nt_tensor *f2, nt_params params, const nt_empirical_desc *desc);
 // J1 J2^T v for v shaped like f2: one nt_vjp and one nt_jvp; shape of f1.
@@ -28232,6 +28232,7 @@ NT_API nt_tensor *nt_empirical_nngp(nt_tensor *f1, nt_tensor *f2, const nt_empir
 
 NT_API nt_tensor *nt_ntk_vp(nt_tensor *f1, nt_tensor *f2, nt_params params, nt_tensor *v) {
     if (!v || !nti_empirical_outputs("nt_ntk_vp", f1, &f2)) return NULL;
+    if (!params.count) return nt_full_like(f1, 0);
     nt_params g = nt_vjp(nti_list(&f2, 1), nti_list(&v, 1), params), y = g.count ? nt_jvp(nti_list(&f1, 1), params, g) : g;
     return y.count ? y.items[0] : NULL;
 }
@@ -29070,14 +29071,16 @@ static int nti_ntk_choose(nti_ntk *a, int implementation, size_t budget) {
 // Everything but the choice: 1 if there is a kernel to record, 0 if it is empty (of zeros), -1 after an error or a NULL.
 static int nti_ntk_open(nti_ntk *a, nt_tensor *f1, nt_tensor *f2, nt_params params, const nt_empirical_desc *d) {
     memset(a, 0, sizeof *a);
-    if (!nti_empirical_outputs(nti_ntk_name, f1, &f2) || !nti_list_valid(params)) return -1;
+    int none = !params.count; // a network of no parameters
+    if (!nti_empirical_outputs(nti_ntk_name, f1, &f2) || (!none && !nti_list_valid(params))) return -1;
     a->t = f1->tape, a->params = params, a->side[0].f = f1, a->side[1].f = f2;
-    if (!nti_derivative_list(a->t, nti_ntk_name, "parameter", params) || !nti_form_make(nti_ntk_name, f1, f2, d, &a->form)) return -1;
+    if ((!none && !nti_derivative_list(a->t, nti_ntk_name, "parameter", params)) || !nti_form_make(nti_ntk_name, f1, f2, d, &a->form))
+        return -1;
     if ((unsigned)d->implementation > NT_NTK_STRUCTURED || (unsigned)d->samples > NT_SAMPLES_MIXED) {
         nti_sticky(a->t, NT_ERROR_ARGUMENT, "%s: .implementation is one of nt_ntk_implementation and .samples of nt_samples", nti_ntk_name);
         return -1;
     }
-    if (!nt_size(f1) || !nt_size(f2)) return 0;
+    if (none || !nt_size(f1) || !nt_size(f2)) return 0;
     if (nt_size(f1) > INT32_MAX || nt_size(f2) > INT32_MAX) {
         nti_sticky(a->t, NT_ERROR_SHAPE, "%s: %v or %v has too many elements to count them", nti_ntk_name, f1, f2);
         return -1;
@@ -29190,7 +29193,7 @@ static nt_params nti_paired_record(nti_paired *p, int *apart) {
     if (p->d.what & NT_NNGP) out.items[out.count++] = nt_empirical_nngp(f[0], f[1], &d);
     if (p->d.what & NT_NTK)
         out.items[out.count++] =
-            p->tangents ? nti_ntk_by_tangents(p, f[0], f[1], &d) : nt_empirical_ntk(f[0], f[1], nti_paired_params(p), &d);
+            p->tangents && nti_paired_params(p).count ? nti_ntk_by_tangents(p, f[0], f[1], &d) : nt_empirical_ntk(f[0], f[1], nti_paired_params(p), &d);
     return p->t->sticky ? none : out;
 }
 

@@ -1015,8 +1015,31 @@ static void while_training(void) { // a step that is in the middle of a run has 
     nt_standard_errors(NULL, 3, 4, NULL), nt_tape_close(t);
 }
 
+static void no_parameters(void) { // the NTK is zero, and the NNGP what it is
+    nt_tape *t = nt_tape_open(NULL);
+    nt_layer *net = nt_scale_layer(t, 2);
+    nt_tensor *x = nt_input(t, NT_F32, NT_SHAPE(1, 2));
+    static const float data[4] = { 1, 2, 3, -1 };
+    float nngp[4], ntk[4] = { 7, 7, 7, 7 };
+    double mean[4] = { 7, 7, 7, 7 };
+    int64_t count = 0;
+    nt_empirical_kernel_desc d;
+    nt_monte_carlo_desc m;
+    memset(&d, 0, sizeof d), d.dtype = NT_F32, d.shape = NT_SHAPE(2), d.trace = NT_AXES(NT_LAST), d.nngp = nngp, d.ntk = ntk;
+    memset(&m, 0, sizeof m), m.dtype = NT_F32, m.shape = NT_SHAPE(2), m.ntk = mean, m.count = &count, m.tangents = 2;
+    int ok = nt_init(net, nt_key(1), x) == NT_OK && nt_empirical_kernel(net, data, 2, NULL, 0, &d) == NT_OK;
+    for (int k = 0; k < 4; k++) ok &= ntk[k] == 0;
+    ok &= nngp[0] == 10 && nngp[1] == 2 && nngp[2] == 2 && nngp[3] == 20; // 4 (x1 . x2) / 2
+    tap_ok(ok, "no parameters: %g %g %g, %g", nngp[0], nngp[1], nngp[3], ntk[0]);
+    for (int way = 0; way < 2; way++, m.tangents = 0, count = 0)
+        ok &= nt_kernel_monte_carlo(net, nt_key(1), 3, data, 2, NULL, 0, &m) == NT_OK && count == 3 && mean[0] == 0 && mean[3] == 0;
+    nt_params none = { 0, NULL };
+    ok &= nt_size(nt_ntk_vp(x, x, none, x)) == 2;
+    tap_ok(ok, "random networks of none: %g", mean[0]), nt_tape_close(t);
+}
+
 int main(void) {
-    while_training();
+    while_training(), no_parameters();
     errors(), errors_of_arrays(), mixing_arrays(), little_memory();
     of_arrays(0), of_arrays(1);
     for (int relu = 0; relu < 2; relu++) monte_carlo(relu, 0), monte_carlo(relu, 5);
