@@ -9625,6 +9625,7 @@ static void nti_eval_norm_grad(const nti_call *c, int phase, int64_t tile, void 
 enum { NTI_ATTEND, NTI_ATTEND_GRAD, NTI_ATTEND_JVP };
 enum { NTI_HEAD_Q, NTI_HEAD_K, NTI_HEAD_V, NTI_HEAD_G, NTI_HEAD_TQ = NTI_HEAD_G, NTI_HEAD_TK, NTI_HEAD_TV, NTI_HEAD_SLOTS };
 #define NTI_ATTENTION_BLOCK_BYTES 262144   // of a block of scores
+#define NTI_ATTENTION_KEYS ((int64_t)1 << 48) // at most: two blocks of their scores can be counted, keys that repeat take no memory
 #define NTI_ATTENTION_UNITS 16             // heads from which on the cotangents of one head's keys are summed by one tile
 
 typedef struct nti_attention {
@@ -9721,7 +9722,7 @@ static int64_t nti_attention_partial(const nti_attention *a) { return a->keys * 
 static void nti_plan_attention(const nti_call *c, nti_plan *p) {
     nti_attention a = nti_attention_make(c);
     nti_plan_tiles(p, nti_view_size(&c->out) ? nti_tile_count(a.units, a.group) * a.chunks : 0);
-    p->worker = (size_t)a.worker * a.size;
+    p->worker = (uint64_t)a.worker > SIZE_MAX / 4 / a.size ? SIZE_MAX / 4 : (size_t)a.worker * a.size;
     if (!a.grad || a.chunks == 1 || !p->tiles[0]) return;
     p->phases = 2;
     p->tiles[1] = a.units;
@@ -10881,13 +10882,7 @@ static nti_matrix nti_matrix_part(nti_matrix m, nt_dtype dtype, int64_t i, int64
 static int64_t nti_rows_of(const nti_view *v) { return v->shape[v->rank - 2]; }
 static int64_t nti_columns_of(const nti_view *v) { return v->shape[v->rank - 1]; }
 
-static int64_t nti_lead_count(int rank, const int64_t *shape) {
-    int64_t n = 1;
-    for (int k = 0; k < rank; k++) n *= shape[k];
-    return n;
-}
-
-static int64_t nti_matrices_of(const nti_view *v) { return nti_lead_count(v->rank - 2, v->shape); }
+static int64_t nti_matrices_of(const nti_view *v) { return nti_count(v->rank - 2, v->shape); }
 
 static nti_matrix nti_matrix_of(const nti_view *v, int64_t index) {
     nti_matrix m;
@@ -13998,6 +13993,8 @@ static int nti_attention_shapes(nti_node *n) {
     if (q->rank != 4 || k->rank != 4 || v->rank != 4 || q->shape[3] != k->shape[3] || k->shape[1] != v->shape[1] ||
         q->shape[0] != k->shape[0] || q->shape[0] != v->shape[0] || q->shape[2] != k->shape[2] || q->shape[2] != v->shape[2])
         return nti_wrong(n, NT_ERROR_SHAPE, "takes q (batch, time, heads, d), k (batch, keys, heads, d) and v (batch, keys, heads, dv)");
+    if (k->shape[1] > NTI_ATTENTION_KEYS)
+        return nti_wrong(n, NT_ERROR_SHAPE, "%lld keys, at most %lld", (long long)k->shape[1], (long long)NTI_ATTENTION_KEYS);
     if (floats == n->inputs) return 1;
     const nt_tensor *mask = &n->in[floats]->pub;
     if (mask->dtype != NT_BOOL) return nti_wrong(n, NT_ERROR_DTYPE, "the mask is %s, not bool", nt_dtype_name(mask->dtype));
@@ -19222,9 +19219,11 @@ static int nti_owns_buffer(const nti_value *v) {
            !((nti_row_of(v->op)->flags & NTI_CHECKS) && !v->made_copy);
 }
 
+// What instruction v works in. More than can be counted becomes what no tape has.
 static size_t nti_scratch_bytes(const nti_graph *g, const nti_value *v) {
-    int workers = g->tape->desc.parallel.max_workers > 1 ? g->tape->desc.parallel.max_workers : 1;
-    return nti_round_up(v->plan.shared, NTI_ALIGN) + (size_t)workers * nti_round_up(v->plan.worker, NTI_ALIGN);
+    size_t workers = g->tape->desc.parallel.max_workers > 1 ? (size_t)g->tape->desc.parallel.max_workers : 1;
+    if (v->plan.worker > SIZE_MAX / 8 / workers || v->plan.shared > SIZE_MAX / 8) return SIZE_MAX / 4;
+    return nti_round_up(v->plan.shared, NTI_ALIGN) + workers * nti_round_up(v->plan.worker, NTI_ALIGN);
 }
 
 // Order ------------------------------------------------------------------------------------------------------------------
@@ -19631,7 +19630,7 @@ static int nti_pass_order(nti_graph *g, nti_schedule *s) {
     int32_t *other = (int32_t *)nti_graph_room(g, n, sizeof *other);
     if (!other || !nti_order_prepare(g, &r) || !nti_order_search(g, &r, s->order, other)) return 0;
     nti_end_rewind(g->tape, &g->tape->low, low);
-    if ((uint64_t)r.best > INT64_MAX / 4) { // no machine has them, and recomputation counts bytes with a sign
+    if ((uint64_t)r.best >= INT64_MAX / 4) { // no machine has them, and recomputation counts bytes with a sign
         g->tape->wanted = SIZE_MAX / 4, g->full = 1;
         return 0;
     }

@@ -169,6 +169,9 @@ static void errors(void) {
     refused(t, nt_attention(q, heads, v, NULL, NULL), NT_ERROR_SHAPE, "nt_attention|[2,6,2,4]", "other heads");
     refused(t, nt_attention(q, k, q, NULL, NULL), NT_ERROR_SHAPE, "nt_attention|[2,5,3,4]", "values of other keys");
     refused(t, nt_attention(q, k, v, bad, NULL), NT_ERROR_SHAPE, "nt_attention|mask|[2,3,5,6]", "a mask that does not broadcast");
+    nt_tensor *many = nt_full(t, NT_F32, NT_SHAPE(2, (int64_t)1 << (sizeof(size_t) == 8 ? 52 : 20), 3, 1), 1); // repeats: takes no memory
+    nt_tensor *few = nt_full(t, NT_F32, NT_SHAPE(2, 128, 3, 1), 1);
+    if (sizeof(size_t) == 8) refused(t, nt_attention(few, many, many, NULL, NULL), NT_ERROR_SHAPE, "nt_attention|4503599627370496 keys", "too many keys");
     tap_ok(!nt_attention(NULL, k, v, NULL, NULL) && !nt_error(t), "NULL is quiet");
     nt_vit_desc d;
     memset(&d, 0, sizeof d);
