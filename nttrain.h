@@ -15395,7 +15395,7 @@ static nt_tensor *nti_decompose_prod(nt_tensor *y, nt_tensor **x) {
     for (int k = 0; k < x[0]->rank; k++)
         if (mask >> k & 1) order.axis[count++] = k, n *= x[0]->shape[k];
     if (!n) return nt_full_like(y, 1);
-    if (shape.rank == NT_MAX_RANK) return x[0];
+    if (shape.rank == NT_MAX_RANK) return x[0]; // over no axis
     shape.size[shape.rank++] = n;
     nt_tensor *p = nt_reshape(nt_transpose(x[0], order), shape);
     while (p && n > 1) { // the odd element goes on by itself
@@ -15859,7 +15859,7 @@ static nt_tensor *nti_decompose_dropout(nt_tensor *y, nt_tensor **x) {
 // Attention. Its derivatives are linear in the tangents or in the cotangent, and each other's transpose in them.
 static nt_tensor *nti_attention_mask(const nti_node *n, nt_tensor **x) { return n->i[2] ? x[n->inputs - 1] : NULL; }
 
-// The derivative along tq, tk, tv (NULL: zero); or, with g, the cotangents of q, k and v in a row.
+// The derivative along tq, tk, tv (NULL: zero).
 static nt_tensor *nti_attention_along(nt_tensor *y, nt_tensor **x, nt_tensor *tq, nt_tensor *tk, nt_tensor *tv) {
     nt_tensor *in[6] = { x[0], x[1], x[2], tq, tk, tv };
     const nti_node *n = nti_n(y);
@@ -15867,6 +15867,7 @@ static nt_tensor *nti_attention_along(nt_tensor *y, nt_tensor **x, nt_tensor *tq
     return nti_record_attention(NTI_OP_ATTENTION_JVP, NTI_ATTEND_JVP, in, nti_attention_mask(n, x), (int)n->i[1], n->d[0]);
 }
 
+// The cotangents of q, k and v in a row.
 static nt_tensor *nti_attention_back(nt_tensor *y, nt_tensor **x, nt_tensor *g) {
     nt_tensor *in[6] = { x[0], x[1], x[2], g, NULL, NULL };
     const nti_node *n = nti_n(y);
@@ -16029,8 +16030,10 @@ static nt_tensor *nti_vmap_map_slice(nt_tensor *y, nt_tensor **x, const uint8_t 
     (void)y, (void)batched, (void)size;
     return nt_map_slice(nti_n(x[1])->loop, nt_swap_axes(x[0], 0, 1));
 }
+
 // Linear algebra ------------------------------------------------------------------------------------------------------------------
-// P below is the tangent (or what it is paired with) in the coordinates of the factors.
+// P below is the tangent (or what it is paired with) in the coordinates of the factors. The rules are those of Giles, "Collected
+// matrix derivative results" (2008); of Murray (arXiv:1602.07527) for Cholesky and of Townsend (2018) for QR.
 
 static nt_tensor *nti_half_lower(nt_tensor *x) { return nti_triangle(x, 0, 0.5); }
 
@@ -18599,9 +18602,12 @@ static int nti_expand_chunks(nt_tape *t, nt_params *outputs, nt_params *effects)
 
 // >>compiler
 // ---------------------------------------------------------------------------------------------------------------------
-// From recorded nodes to a graph of values with views, operands and effects, in passes that each do one thing: collect,
-// merge equal values, fold accumulation, see views and insert copies, link instructions. The graph lies in temporaries and
-// is the last that points into nodes. Order, buffers and offsets are in the planner.
+// From recorded nodes to a graph of values (nti_value in nti_graph) with views, operands and effects, in passes that each do
+// one thing, called in nti_plan_graph:
+//     1 collect what is needed, then fill the graph    2 merge equal values    3 fold accumulation
+//     4 see views and insert copies                    5 link instructions     6 plan each instruction's tiles and scratch
+// The body of a map is a graph of its own, planned in pass 6 of the graph around it. What follows is the planner's (7 order,
+// 9 buffers, 10 offsets) and recomputation's (8 repeat). The graph lies in temporaries and is the last that points into nodes.
 // ---------------------------------------------------------------------------------------------------------------------
 enum { NTI_RECOMPUTED = 1, NTI_LIGHT };
 enum { NTI_IN_SCRATCH, NTI_IN_LEAF, NTI_IN_CONSTANT, NTI_IN_OUTER }; // OUTER: of the graph around a loop's
@@ -19153,7 +19159,8 @@ static int nti_accumulate_attribute(int op) { return op == NTI_OP_SUM ? 2 : 0; }
 
 static int nti_plan_body(nti_graph *g, int32_t i); // in the planner
 
-static int nti_pass_plans(nti_graph *g) { // phases, tiles and scratch of every instruction
+// Pass 6: phases, tiles and scratch of every instruction.
+static int nti_pass_plans(nti_graph *g) {
     for (int32_t k = 0; k < g->works; k++) {
         if (g->work[k] < 0) continue;
         nti_value *v = &g->value[g->work[k]];
@@ -19184,7 +19191,7 @@ static int nti_pass_plans(nti_graph *g) { // phases, tiles and scratch of every 
 #define NTI_BEAM 64               // states kept by the search for an order, at most
 #define NTI_BEAM_WORK 150000.0    // candidates and comparisons of one search
 #define NTI_BEAM_ROOM ((size_t)1 << 16) // instructions times states
-#define NTI_BEAM_FREE ((size_t)8192)
+#define NTI_BEAM_FREE ((size_t)8192) // bytes of temporaries that a search may take even if it saves none
 #define NTI_FILL_BUFFERS 16384    // most that are worth any effort beyond a first placing
 #define NTI_FILL_TRIES 64         // attempts to place them without loss; crowds and buffers to be looked at, and more for each buffer
 #define NTI_FILL_WORK 2.0e6
@@ -19209,7 +19216,7 @@ typedef struct nti_schedule {
     size_t bound, peak;
     size_t floor;                 // what the largest instruction needs
     size_t least;                 // the bound of the order when it was found
-    double fresh;                   // estimated time of the plan without a budget
+    double fresh;                 // estimated time of the plan without a budget
     int32_t peak_position, barrier; // positions; of the barrier: where there is one
 } nti_schedule;
 
@@ -19619,6 +19626,7 @@ static int nti_order_search(nti_graph *g, nti_order_room *r, int32_t *order, int
     return 1;
 }
 
+// Pass 7: the order of the instructions.
 static int nti_pass_order(nti_graph *g, nti_schedule *s) {
     nti_order_room r;
     size_t n = (size_t)g->works;
@@ -19642,8 +19650,9 @@ static int nti_pass_order(nti_graph *g, nti_schedule *s) {
     return 1;
 }
 
-// Buffers: who lies where in time; an operation in place takes its dying operand's buffer ------------------------------------
+// Buffers ---------------------------------------------------------------------------------------------------------------------
 
+// Pass 9: who lives from when to when; an operation in place takes its dying operand's buffer.
 static int nti_pass_buffers(nti_graph *g, nti_schedule *s) {
     int32_t *last;
     size_t works = (size_t)g->works, count = (size_t)g->count;
@@ -19760,7 +19769,8 @@ static size_t nti_place_in_time(nti_placing *a, int32_t positions, int32_t *dyin
     return top;
 }
 
-// Filling from below. A crowd is a largest set of buffers alive at once; what is placed has a skyline over the crowds. The lowest
+// Filling from below, as the best-fit heuristic for packing a strip (Burke, Kendall, Whitwell 2004) does.
+// A crowd is a largest set of buffers alive at once; what is placed has a skyline over the crowds. The lowest
 // step of it is filled first: by the heaviest buffer that reaches into it, if it ends within; else the step is raised to its lower
 // neighbour, and what lies between is lost. Where a crowd cannot lose that much under the height aimed at, the heaviest buffer of
 // that crowd goes in; where there is none, the attempt has failed, and what the crowd still lacks is heavier in the next one.
@@ -19990,6 +20000,7 @@ static int nti_pass_fill_offsets(nti_graph *g, nti_schedule *s, size_t *offset, 
     return 1;
 }
 
+// Pass 10: where each buffer lies. First as time goes by; where that loses bytes, what the search finds.
 static int nti_pass_offsets(nti_graph *g, nti_schedule *s) {
     size_t n = s->buffers ? (size_t)s->buffers : 1, *best;
     int32_t *next, *dying;
@@ -20055,11 +20066,15 @@ static int nti_plan_body(nti_graph *g, int32_t i) {
 // each. Effects and checks never come again, nothing does after a variable that it reads was overwritten. Same instruction,
 // same operands, same bits. Sees the graph and the order only; the curve and the choice are in >>programs.
 // ---------------------------------------------------------------------------------------------------------------------
-#define NTI_CLOSURE 96      // instructions that come again for one value, at most
-#define NTI_ROUNDS 12       // of one point of the curve, at most
-#define NTI_LIGHT_SHARE 0.2       // see nti_remake_light
-#define NTI_POINT_STEP 0.93 // the targets of two points
-#define NTI_POINTS 64
+#define NTI_CLOSURE 96        // instructions that come again for one value, at most
+#define NTI_CLOSURE_SMALL 8   // an operand of so small a part of the value lives longer rather than come again
+#define NTI_ROUNDS 12         // of one point of the curve, at most
+#define NTI_LIGHT_SHARE 0.2   // see nti_remake_light
+#define NTI_LIGHT_ROUNDS 4    // of light work,
+#define NTI_LIGHT_TARGET 0.8  // each towards this share of the peak;
+#define NTI_LIGHT_WORTH 0.98  // no gain if more than this share remains
+#define NTI_POINT_STEP 0.93   // between the targets of two points
+#define NTI_POINTS 64         // of the curve, at most
 #define NTI_LEAST_WORKS 1000 // the smallest plan is always sought for programs of up to so many instructions
 
 // The static cost model, of a nominal core. Only ratios matter: it ranks what to repeat and estimates the slow-down.
@@ -20181,7 +20196,7 @@ static void nti_remake_until(nti_remake *m, const int32_t *position, int32_t *wr
 // About what rounds need.
 static size_t nti_remake_bytes(const nti_graph *g) { return 24 * NTI_CLOSURE + 640 * (size_t)g->works + 200 * (size_t)g->operands; }
 
-// Everything that rounds need, in one piece: 0 if it does not fit.
+// Everything that rounds need, in one piece: 0 if it does not fit. A sequence is at most three times as long as the order.
 static int nti_remake_prepare(nti_graph *g, const nti_schedule *s, nti_remake *m) {
     memset(m, 0, sizeof *m);
     m->g = g, m->works = g->works;
@@ -20344,7 +20359,7 @@ static int nti_closure(nti_remake *m, int32_t k, int32_t to, int longer) {
         if (i >= 0 && m->making[i].death >= to) {
             if (m->holds == 4 * NTI_CLOSURE) return 0;
             m->held[m->holds++] = i;
-        } else if (i >= 0 && (longer || !nti_may_come(m, s, to) || 8 * r->bytes[s] <= r->bytes[k])) {
+        } else if (i >= 0 && (longer || !nti_may_come(m, s, to) || NTI_CLOSURE_SMALL * r->bytes[s] <= r->bytes[k])) {
             if (m->longers == NTI_CLOSURE) return 0;
             m->longer[m->longers++] = i; // too small to be worth making again
         } else if (!nti_may_come(m, s, to) || depth + m->size >= NTI_CLOSURE)
@@ -20775,17 +20790,17 @@ static void nti_remake_light(nti_remake *m) {
     if (m->peak > peak) nti_remake_restore(m, m->best, m->best_length);
     nti_remake_save(m, m->chosen, &m->chosen_length);
     peak = m->peak, m->light = NTI_LIGHT_SHARE * m->total / (double)(peak > 0 ? peak : 1);
-    for (int round = 0; round < 4; round++) {
-        m->target = (int64_t)(0.8 * (double)m->peak);
+    for (int round = 0; round < NTI_LIGHT_ROUNDS; round++) {
+        m->target = (int64_t)(NTI_LIGHT_TARGET * (double)m->peak);
         if (!nti_round(m)) break;
         nti_remake_clean(m);
     }
     m->light = 0, m->target = m->peak;
     if (m->peak < peak) nti_remake_merge(m);
-    if ((double)m->peak > 0.98 * (double)peak || m->peak > m->target) nti_remake_restore(m, m->chosen, m->chosen_length);
+    if ((double)m->peak > NTI_LIGHT_WORTH * (double)peak || m->peak > m->target) nti_remake_restore(m, m->chosen, m->chosen_length);
 }
 
-// Pass 9: the graph with what every plan repeats. No more room is spent on it than the scratch that it could save.
+// Pass 8: the graph with what every plan repeats. No more room is spent on it than the scratch that it could save.
 static int nti_pass_repeat(nti_graph *g, nti_schedule *s) {
     nti_remake m;
     nti_graph again;
@@ -20814,8 +20829,10 @@ static int nti_pass_repeat(nti_graph *g, nti_schedule *s) {
 
 // >>programs
 // ---------------------------------------------------------------------------------------------------------------------
-// Instructions: the plan written down in one object at the high end that never points into nodes. Where a value lies is a
-// reference, resolved to an address when a run starts, since inputs can be bound anew.
+// Instructions: the plan written down in one object at the high end that never points into nodes (nti_emit, which first
+// measures, then writes). Where a value lies is a reference (nti_ref), resolved to an address when a run starts, since inputs
+// can be bound anew. Behind it what compiling is: a plan with its sizes (nti_made), the curve of plans that recompute, the
+// choice of the fastest that fits (nti_compile_plain), the public calls.
 // ---------------------------------------------------------------------------------------------------------------------
 typedef struct nti_ref { // an operand's memory: bytes from the scratch, a leaf's data or the program's constants
     size_t offset;
@@ -21566,7 +21583,9 @@ NT_API nt_program *nt_compile(nt_tensor *y, const nt_compile_desc *desc) {
 
 // >>running
 // ---------------------------------------------------------------------------------------------------------------------
-// Runs resolve references, then go through the instructions phase by phase, tile by tile. Nothing is allocated.
+// Runs resolve references, then go through the instructions phase by phase, tile by tile, from a cursor on, so that a slice
+// can stop between groups of tiles. Nothing is allocated. In order: which runs may be in the middle at the same time,
+// instructions, runs and slices (nti_run_slice), the search for NaNs, outputs, the data of leaves, nt_eval.
 // ---------------------------------------------------------------------------------------------------------------------
 static void *nti_resolve(const nt_program *p, const nti_ref *r) {
     const char *base = r->place == NTI_IN_SCRATCH    ? p->owner->scratch
@@ -22052,7 +22071,7 @@ NT_API nt_status nt_eval(nt_tensor *x, void *buffer) {
 
 // >>reports
 // ---------------------------------------------------------------------------------------------------------------------
-// What a program costs, as a struct and as text; values as text; how the implementation was compiled.
+// What a program costs, as a struct, as text, as a picture and as JSON; values as text; how the implementation was compiled.
 // ---------------------------------------------------------------------------------------------------------------------
 NT_API nt_report_info nt_report(const nt_program *program) {
     nt_report_info none;
