@@ -18669,7 +18669,10 @@ typedef struct nti_want { void *to; size_t count, size; } nti_want;
 
 static int nti_graph_rooms(nti_graph *g, const nti_want *want, int n) {
     size_t bytes = 0;
-    for (int k = 0; k < n; k++) bytes += nti_round_up(want[k].count * want[k].size, 16);
+    for (int k = 0; k < n; k++) {
+        if (want[k].count > SIZE_MAX / 16 / want[k].size || bytes > SIZE_MAX / 16) return nti_graph_room(g, SIZE_MAX, 1) != NULL; // refused
+        bytes += nti_round_up(want[k].count * want[k].size, 16);
+    }
     char *p = (char *)nti_graph_room(g, bytes, 1);
     for (int k = 0; p && k < n; k++) {
         memcpy(want[k].to, &p, sizeof p);

@@ -304,6 +304,24 @@ static void test_arrays(void) {
     tap_ok(clean && equal == tried && !whole, "and fail with a message in %d smaller ones", tried);
 }
 
+// Arrays of temporaries whose bytes cannot be counted are refused, alone and together; those before and after them are served.
+static void test_rooms(void) {
+    nt_tape *t = nt_tape_open(NULL);
+    int32_t *a, *b;
+    const size_t count[3][2] = { { SIZE_MAX / 4 + 2, 1 }, { 16, SIZE_MAX / 2 }, { SIZE_MAX / 4 - 4, 16 } };
+    for (int k = 0; k < 3; k++) {
+        nti_graph g;
+        memset(&g, 0, sizeof g), g.tape = t;
+        const nti_want want[] = { { &a, count[k][0], sizeof *a }, { &b, count[k][1], sizeof *b } };
+        tap_ok(!nti_graph_rooms(&g, want, 2) && g.full, "temporaries of %zu and %zu numbers are refused", count[k][0], count[k][1]);
+    }
+    nti_graph g;
+    memset(&g, 0, sizeof g), g.tape = t;
+    const nti_want some[] = { { &a, 3, sizeof *a }, { &b, 5, sizeof *b } };
+    tap_ok(nti_graph_rooms(&g, some, 2) && b >= a + 3, "three and five are not");
+    nt_tape_close(t);
+}
+
 // The same results in any order.
 static void test_any_order(void) {
     int bad = 0, graphs = 0;
@@ -511,6 +529,7 @@ int main(int argc, char **argv) {
     test_best_order();
     test_any_order();
     test_arrays();
+    test_rooms();
     test_high_water();
     if (argc < 2) test_compile_time();
     return tap_end();
