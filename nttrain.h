@@ -2028,7 +2028,7 @@ typedef struct nti_node {
     uint32_t held;                // epoch: a result that could be computed, but waits for others
     struct nti_node *pending;     // autodiff: a cotangent from inside of `pending_loop`, not summed over its iterations yet
     struct nt_map *pending_loop;
-    int32_t index;                // compiler: position in the graph
+    int32_t index;                // compiler: position in the graph; nt_checkpoint: the next operand to visit
     uint16_t op, inputs, ni, nd;
     uint8_t frozen, dead, wanted; // wanted: an input of the derivative that is being recorded
     uint32_t region;              // number of its checkpoint; 0: none
@@ -17969,29 +17969,41 @@ static int nti_value_list(nt_tape *t, const char *name, const char *what, nt_par
     return 1;
 }
 
+// Gives what y needs and what depends on an input (on anything, if `any`) the number of a checkpoint. Depth first without a stack: a
+// node's `adjoint` is who asked for it, its `index` the next operand. Inputs (`wanted`) and what is older than all of them end the way.
+static void nti_checkpoint_mark(nti_node *y, uint64_t lower, int any, uint32_t region) {
+    uint32_t epoch = ++y->pub.tape->epoch;
+    nti_node *n = y->wanted || y->op <= NTI_OP_VARIABLE ? NULL : y;
+    y->mark = epoch, y->adjoint = NULL, y->index = 0;
+    while (n) {
+        if (n->index < n->inputs) {
+            nti_node *in = n->in[n->index++];
+            if (in->mark == epoch || in->wanted || in->serial < lower || in->op <= NTI_OP_VARIABLE) continue;
+            in->mark = epoch, in->adjoint = n, in->index = 0, n = in;
+            continue;
+        }
+        int inside = any;
+        for (int k = 0; k < n->inputs; k++) inside |= n->in[k]->wanted || n->in[k]->reach == epoch;
+        if (inside) n->reach = epoch, n->region = region;
+        n = n->adjoint;
+    }
+}
+
 NT_API nt_tensor *nt_checkpoint(nt_tensor *y, nt_params inputs) {
     if (!nti_alive(y)) return NULL;
     nt_tape *t = y->tape;
+    uint64_t lower = inputs.count ? UINT64_MAX : 0;
     if (inputs.count < 0 || (inputs.count && !inputs.items)) {
         nti_sticky(t, NT_ERROR_ARGUMENT, "nt_checkpoint: a list of %d inputs", inputs.count);
         return NULL;
     }
     if (!nti_value_list(t, "nt_checkpoint", "input", inputs)) return NULL;
-    nt_params outputs = nti_list(&y, 1);
-    nti_walk w = nti_walk_mark(t, &outputs, &inputs);
-    if (!inputs.count) w.from = t->first;
-    uint32_t region = ++t->regions;
-    for (int k = 0; k < inputs.count; k++) nti_n(inputs.items[k])->reach = w.epoch, nti_n(inputs.items[k])->wanted = 1;
-    if (!inputs.count) { // all that y is computed from
-        for (nti_node *n = t->last; n; n = n->previous)
-            for (int k = 0; n->mark == w.epoch && k < n->inputs; k++) n->in[k]->mark = w.epoch;
+    for (int k = 0; k < inputs.count; k++) {
+        nti_node *n = nti_n(inputs.items[k]);
+        n->wanted = 1;
+        if (n->serial < lower) lower = n->serial;
     }
-    for (nti_node *n = w.from; n; n = nti_walk_next(&w, n)) {
-        if (n->mark != w.epoch || n->wanted) continue;
-        int inside = !inputs.count || n->reach == w.epoch;
-        for (int k = 0; k < n->inputs; k++) inside |= n->in[k]->reach == w.epoch;
-        if (inside) n->reach = w.epoch, n->region = region;
-    }
+    nti_checkpoint_mark(nti_n(y), lower, !inputs.count, ++t->regions);
     for (int k = 0; k < inputs.count; k++) nti_n(inputs.items[k])->wanted = 0;
     return y;
 }

@@ -299,11 +299,27 @@ static nt_tensor *scan_loss(nt_tensor *h, nt_tensor *w, int64_t segment) {
     return nt_sum(nt_scan(h->tape, 64, NT_LIST(h), none, step, &desc).carry.items[0]);
 }
 
+// The same with the weight as a carry that stays: an input of every segment, which is older than all of them.
+static int carried_step(void *user, nt_params carry, nt_params parts, int64_t index, nt_tensor **next, nt_tensor **output) {
+    (void)user, (void)parts, (void)index, (void)output;
+    next[0] = nt_tanh(nt_matmul(carry.items[0], carry.items[1])), next[1] = carry.items[1];
+    return next[0] != NULL;
+}
+
+static nt_tensor *carried_loss(nt_tensor *h, nt_tensor *w, int64_t segment) {
+    nt_scan_step step = { carried_step, NULL };
+    nt_scan_desc desc = { 0, 0, segment };
+    nt_params none = { 0, NULL };
+    return nt_sum(nt_scan(h->tape, 64, NT_LIST(h, w), none, step, &desc).carry.items[0]);
+}
+
 static void test_segments(void) {
-    double kept[256], again[256];
+    double kept[256], again[256], carried[256];
     size_t all = gradient_bytes(scan_loss, 0, kept), some = gradient_bytes(scan_loss, 8, again);
     tap_ok(3 * some < all, "64 steps in segments of 8 keep 8 carries and one segment: %lld bytes against %lld", (long long)some, (long long)all);
     tap_ok(!memcmp(kept, again, sizeof kept), "the same bits");
+    size_t through = gradient_bytes(carried_loss, 8, carried);
+    tap_ok(through == some && !memcmp(kept, carried, sizeof kept), "and the same with the weight as a carry: %lld bytes", (long long)through);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
