@@ -10940,7 +10940,8 @@ static void nti_eval_cholesky(const nti_call *c, int phase, int64_t tile, void *
         nti_linear_of(c)->cholesky(&f, phase / 2, below ? tile % chunks : -1, worker);
 }
 
-// i[0] a stands on the right, i[1] is upper, [2] is transposed, [3] has ones on its diagonal. Tiles are columns of x (rows, if a is on the right).
+// i[0] a stands on the right, i[1] is upper, [2] is transposed, [3] has ones on its diagonal. Tiles are columns of x (rows, if a is on
+// the right).
 static int64_t nti_solve_columns(const nti_call *c) { return c->i[0] ? nti_rows_of(&c->out) : nti_columns_of(&c->out); }
 
 static void nti_plan_triangular_solve(const nti_call *c, nti_plan *p) {
@@ -11182,9 +11183,11 @@ static void nti_half_block(const nti_call *c, nt_dtype from, float *to, const vo
         few = step == 1 ? 1 : nti_min(ROWS, rows - r);
         for (int64_t k = 0, some; k < n; k += some) {
             some = step == 1 ? n : nti_min(COLUMNS, n - k);
-            if (step != 1) nti_move(sizeof *x, few, some, (char *)piece, COLUMNS, 1, (const char *)(x + r * row_step + k * step), row_step, step);
+            if (step != 1)
+                nti_move(sizeof *x, few, some, (char *)piece, COLUMNS, 1, (const char *)(x + r * row_step + k * step), row_step, step);
             for (int64_t j = 0; j < few; j++)
-                nti_convert(c->isa, NT_F32, to + (r + j) * pitch + k, from, step == 1 ? x + r * row_step : piece + j * COLUMNS, (size_t)some);
+                nti_convert(c->isa, NT_F32, to + (r + j) * pitch + k, from, step == 1 ? x + r * row_step : piece + j * COLUMNS,
+                            (size_t)some);
         }
     }
 }
@@ -15580,7 +15583,8 @@ static void nti_scan_weights(nt_tensor *y, nt_tensor *x, nt_tensor **a, nt_tenso
     memset(&line, 0, sizeof line);
     line.rank = x->rank - axis, line.size[0] = x->shape[axis];
     for (int k = 1; k < line.rank; k++) line.size[k] = 1;
-    nt_tensor *at = nt_iota(y->tape, NT_I32, line, 0), *first = at ? nt_equal(at, nt_full_like(at, n->i[1] ? (double)(line.size[0] - 1) : 0)) : NULL;
+    double start = n->i[1] ? (double)(line.size[0] - 1) : 0; // where the scan begins
+    nt_tensor *at = nt_iota(y->tape, NT_I32, line, 0), *first = at ? nt_equal(at, nt_full_like(at, start)) : NULL;
     if (n->op == NTI_OP_CUMMAX) *a = nti_extreme_share(nt_greater(was, x), was, x), *e = nti_extreme_share(nt_greater(x, was), x, was);
     else *a = nt_sigmoid(nt_sub(was, x)), *e = nt_sigmoid(nt_sub(x, was));
     *e = nt_select(first, nt_full_like(x, 1), *e);
@@ -17806,8 +17810,8 @@ static int nti_derivative_list(nt_tape *t, const char *name, const char *what, n
         if (x->tape != t) nti_sticky(t, NT_ERROR_ARGUMENT, "%s: %s %d, %v, belongs to another tape", name, what, k, x);
         else if (!nti_is_float(x->dtype))
             nti_sticky(t, NT_ERROR_DTYPE,
-                       "%s: %s %d is %v; derivatives are defined for f32, f64, f16 and bf16 only, nt_cast what should be differentiated", name, what,
-                       k, x);
+                       "%s: %s %d is %v; derivatives are defined for f32, f64, f16 and bf16 only, nt_cast what should be differentiated",
+                       name, what, k, x);
         else continue;
         return 0;
     }
@@ -17869,7 +17873,8 @@ NT_API nt_params nt_jvp(nt_params outputs, nt_params inputs, nt_params tangents)
 NT_API nt_params nt_grads(nt_tensor *y, nt_params params) {
     nt_params none = nti_list(NULL, 0);
     if (!nti_alive(y) || !nti_list_valid(params)) return none;
-    if (!nti_is_float(y->dtype)) nti_sticky(y->tape, NT_ERROR_DTYPE, "nt_grad of %v: derivatives are defined for f32, f64, f16 and bf16 only", y);
+    if (!nti_is_float(y->dtype))
+        nti_sticky(y->tape, NT_ERROR_DTYPE, "nt_grad of %v: derivatives are defined for f32, f64, f16 and bf16 only", y);
     else if (nt_size(y) != 1)
         nti_sticky(y->tape, NT_ERROR_SHAPE,
                    "nt_grad of %v: a gradient is that of one number; take nt_mean or nt_sum first, or nt_vjp with a cotangent", y);
@@ -18396,7 +18401,8 @@ static int nti_scan_valid(nt_tape *t, int64_t count, nt_params carry, nt_params 
     if (!nti_value_list(t, "nt_scan", "carry", carry) || !nti_value_list(t, "nt_scan", "operand", xs)) return 0;
     for (int k = 0; k < xs.count; k++) {
         if (xs.items[k]->rank && xs.items[k]->shape[0] == count) continue;
-        nti_sticky(t, NT_ERROR_SHAPE, "nt_scan: the first axis of operand %d, %v, is not %lld, the number of steps", k, xs.items[k], (long long)count);
+        nti_sticky(t, NT_ERROR_SHAPE, "nt_scan: the first axis of operand %d, %v, is not %lld, the number of steps", k, xs.items[k],
+                   (long long)count);
         return 0;
     }
     if (count || !d->outputs) return 1;
@@ -20981,7 +20987,8 @@ static void nti_emit_instruction(nti_carve *c, const nti_site *a, nt_program *p,
     to->call.isa = g->tape->isa, to->call.op = v->op, to->call.in = in, to->call.inputs = v->inputs, to->call.i = ai, to->call.d = ad,
     to->call.plan = v->plan, to->call.program = p;
     to->eval = v->made_copy ? nti_eval_copy : nti_eval_of(&to->call);
-    to->name = row->flags & NTI_CHECKS ? name : row->name, to->op = v->op, to->effect = (uint8_t)(nti_is_effect(v) && v->place == NTI_IN_LEAF), to->in = refs;
+    to->name = row->flags & NTI_CHECKS ? name : row->name, to->op = v->op, to->in = refs;
+    to->effect = (uint8_t)(nti_is_effect(v) && v->place == NTI_IN_LEAF);
     to->flops = nti_value_flops(g, g->work[work]);
     for (int k = 0; k < v->inputs; k++) refs[k] = nti_ref_of(a, g->operand[v->first + k]);
     to->out = nti_ref_of(a, g->work[work]);
@@ -22235,8 +22242,10 @@ static void nti_put_svg_frame(nti_text *o, const nt_program *p) { // axes, peak 
     for (int32_t k = 0; k < p->instructions; k++) { // loops are lines under what they repeat
         const nti_instruction *loop = &p->instruction[k];
         if (!loop->count) continue;
-        nti_format(o, "<path class=\"loop\" d=\"M%g %dH%g\"/>", (double)NTI_SVG_LEFT + width * k, NTI_SVG_BOTTOM + 2, (double)NTI_SVG_LEFT + width * loop->end);
-        nti_format(o, "<text x=\"%g\" y=\"%d\">%lld times</text>\n", (double)NTI_SVG_LEFT + width * k, NTI_SVG_BOTTOM + 25, (long long)loop->count);
+        nti_format(o, "<path class=\"loop\" d=\"M%g %dH%g\"/>", (double)NTI_SVG_LEFT + width * k, NTI_SVG_BOTTOM + 2,
+                   (double)NTI_SVG_LEFT + width * loop->end);
+        nti_format(o, "<text x=\"%g\" y=\"%d\">%lld times</text>\n", (double)NTI_SVG_LEFT + width * k, NTI_SVG_BOTTOM + 25,
+                   (long long)loop->count);
     }
     nti_format(o, "<path class=\"peak\" d=\"M%d %dH%d", NTI_SVG_LEFT, NTI_SVG_TOP, NTI_SVG_RIGHT);
     nti_format(o, "M%g %dV%d\"/>\n", x, NTI_SVG_TOP, NTI_SVG_BOTTOM);
