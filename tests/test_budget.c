@@ -238,7 +238,31 @@ static int walk_begin(walk *w, nt_tensor *loss, nt_optimizer *o) {
     return ok && nti_plan_graph(&w->zero.g, &w->zero.s, &w->job.outputs, &w->job.effects) && nti_pass_repeat(&w->zero.g, &w->zero.s) && nti_curve_begin(&w->curve, &w->zero.g, &w->zero.s);
 }
 
-// How often the second product of an MLP comes again at the first point with at most this share of the first one's bytes.
+static int comes_again(const nti_graph *g, const nti_remake *m, int32_t p) {
+    return g->work[m->sequence[p]] >= 0 && m->first[m->sequence[p]] != p;
+}
+
+// The sum of an MLP's second product, its bias and what goes around the MLP: the input of the next block.
+static const nti_node *next_input(const nti_graph *g, const nti_node *product) {
+    const nti_node *end = product;
+    int sums = 0;
+    for (int32_t j = 0; j < g->count && sums < 2; j++) { // in the order of recording
+        const nti_node *y = g->value[j].node;
+        if (!y || y->role != NTI_BOX_VALUE || !y->inputs || (y->in[0] != end && (y->inputs < 2 || y->in[1] != end))) continue;
+        end = y, sums += y->op == NTI_OP_ADD;
+    }
+    return sums == 2 ? end : NULL;
+}
+
+static int input_dropped(const nti_graph *g, const nti_remake *m, const nti_node *product) {
+    const nti_node *next = next_input(g, product);
+    int again = 0;
+    for (int32_t p = 0; p < m->length; p++) again |= comes_again(g, m, p) && g->value[g->work[m->sequence[p]]].node == next;
+    return next && again;
+}
+
+// How often the second product of an MLP comes again at the first point with at most this share of the first one's bytes: at 12 % only
+// where it takes part in the input of a block that was dropped, above that never.
 static void test_second_product(void) {
     vit v = { nt_tape_open(NULL), 32, 577, 1024, 16, 24, 1 };
     static walk w;
@@ -246,16 +270,18 @@ static void test_second_product(void) {
     const nti_graph *g = &w.zero.g;
     const nti_remake *m = &w.curve.m;
     int64_t first = ok ? m->peak : 0;
-    static const double share[] = { 0.5, 0.25 };
-    for (int k = 0; k < 2; k++) {
-        int again = 0, at = 0;
+    static const double share[] = { 0.5, 0.25, 0.12 };
+    for (int k = 0; k < 3; k++) {
+        int again = 0, kept = 0, at = 0;
         while (ok && (double)m->peak > share[k] * (double)first && nti_curve_next(&w.curve)) at++;
         for (int32_t p = 0; ok && p < m->length; p++) {
-            const nti_value *x = g->work[m->sequence[p]] < 0 || m->first[m->sequence[p]] == p ? NULL : &g->value[g->work[m->sequence[p]]];
+            const nti_value *x = comes_again(g, m, p) ? &g->value[g->work[m->sequence[p]]] : NULL;
             if (!x || x->op != NTI_OP_MATMUL || x->node->role != NTI_BOX_VALUE) continue;
-            again += x->node->in[0]->pub.shape[x->node->in[0]->pub.rank - 1] == 4 * v.dim;
+            int second = x->node->in[0]->pub.shape[x->node->in[0]->pub.rank - 1] == 4 * v.dim;
+            again += second, kept += second && !input_dropped(g, m, x->node);
         }
-        tap_ok(at && !again, "ViT-L at %.0f %%: the MLP's second product never comes again (%d)", 100 * share[k], again);
+        if (share[k] < 0.25) tap_ok(at && !kept, "ViT-L at %.0f %%: the MLP's second product comes again %d times, %d of them without a dropped input", 100 * share[k], again, kept);
+        else tap_ok(at && !again, "ViT-L at %.0f %%: the MLP's second product never comes again (%d)", 100 * share[k], again);
     }
     nt_tape_close(v.t);
 }
