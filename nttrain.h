@@ -1134,9 +1134,10 @@ typedef struct nt_kernel_desc {
     int masked;                // positions whose channels all have the value `mask` (NaN too) are hidden: they count as 0 and in no average
     double mask;
     const void *pattern1, *pattern2; // of nt_aggregate_layer: edges of each image of x1 and x2, (n, positions, positions) of .dtype, or sparse,
-    int64_t edges;                   // i32 (n, edges, 2); 0 unless sparse. NULL: each position has itself alone. x2 NULL: .pattern1 serves both
+    int64_t edges;                   // i32 (n, edges, 2); 0 unless sparse. Both NULL: each position has itself alone. Of x1 against x2 one
+                                     // without the other is an error; of x1 against itself .pattern1 serves both, .pattern2 stays NULL
     nt_progress progress;
-    nt_cancel cancel;
+    nt_cancel cancel;          // asked within blocks too, between planes; not where several workers have blocks of their own
 } nt_kernel_desc;
 
 typedef struct nt_kernel_info {
@@ -1173,7 +1174,7 @@ typedef struct nt_kernel_record_desc {
     nt_params attention_std;       // six for each nt_global_self_attention_layer: key_std, value_std, query_std, out_std, b_std, position_std
     int masked;                    // positions whose channels all have the value `mask` (NaN too) are hidden, as in nt_kernel
     double mask;
-    nt_tensor *pattern1, *pattern2; // of nt_aggregate_layer, as nt_apply_desc.pattern. NULL: each position has itself alone
+    nt_tensor *pattern1, *pattern2; // of nt_aggregate_layer, as nt_apply_desc.pattern. NULL, and what goes with x2: as in nt_kernel
 } nt_kernel_record_desc;
 typedef struct nt_kernels { nt_tensor *nngp, *ntk; } nt_kernels;
 NT_API nt_kernels nt_kernel_record(const nt_layer *net, nt_tensor *x1, nt_tensor *x2, const nt_kernel_record_desc *desc);
@@ -24464,6 +24465,7 @@ enum { NTI_OWN, NTI_BETWEEN, NTI_COV_RUNS };
 // What each worker of a team makes before the calling thread takes it: so many of the largest planes, or slots of smaller ones.
 #define NTI_COV_BATCH 3
 #define NTI_COV_SLOTS 32
+#define NTI_COV_LONG 1e5      // positions of all planes of a block, some milliseconds
 #define NTI_COV_MOST 16777216 // positions of an image: bytes of a plan do not overflow
 #define NTI_COV_CHANNELS ((int64_t)1 << 53)
 #define NTI_COV_FACTORS 4     // different offsets of one value in a stage
@@ -25432,11 +25434,19 @@ typedef struct nti_cov_work { // what a worker has
     int64_t *number;              // of own lanes: which image,
     uint8_t *second_array;        // of x1 or x2
     int any_same, stopped;
+    int asks;         // .cancel: this is the thread of the call, and no other works
     int regular;      // a tile without pairs of an image with itself or the wrong way round
     int64_t i0, j0;   // tiles: the first row and column
     int lacking;      // planes are only counted, and there were more than room for them
     int64_t *unit[2]; // images of the pairs, for a sink
 } nti_cov_work;
+
+// After a piece of a block; 0: stop.
+static int nti_cov_goes_on(nti_cov_work *c) {
+    const nt_cancel *cancel = &c->w->d.cancel;
+    if (c->asks && !c->stopped && cancel->asked) c->stopped = cancel->asked(cancel->user) != 0;
+    return !c->stopped;
+}
 
 static const nti_plane_table *nti_cov_table(const nti_cov *w) { return w->tape->isa->plane[w->d.dtype == NT_F64]; }
 
@@ -25777,12 +25787,12 @@ static void nti_cov_mix(nti_cov_work *c, int v) {
     double *m[6];
     for (int k = 0; k < 6; k++) m[k] = c->mixing + k * square;
     double *weights = c->weights + s->weights_at * w->own_lanes;
-    for (int64_t l = 0; linear && c->run == NTI_OWN && l < c->images; l++) {
+    for (int64_t l = 0; linear && c->run == NTI_OWN && l < c->images && nti_cov_goes_on(c); l++) {
         nti_cov_collect(c, s->input[0], l, 0, m[0]);
         nti_cov_embed(s, m[0], weights + l * square);
         nti_cov_attend(c, v, l, weights + l * square);
     }
-    for (int64_t l = 0; s->set[c->run].positions && l < c->lanes; l++) {
+    for (int64_t l = 0; s->set[c->run].positions && l < c->lanes && nti_cov_goes_on(c); l++) {
         int64_t one = c->run == NTI_OWN ? nti_min(l, c->images - 1) : c->lane[0][l], two = c->run == NTI_OWN ? one : c->lane[1][l];
         for (int a = 0; a < c->arrays; a++) nti_cov_collect(c, s->input[0], l, a, m[a]);
         if (linear)
@@ -26213,8 +26223,10 @@ static int nti_cov_group_at(nti_cov_work *c, const nti_cov_stage *g, int64_t k) 
 // A part of the groups of a stage that ends in totals. Sums of parts are added in order, so that workers do not show in the bits.
 static void nti_cov_part(nti_cov_work *c, const nti_cov_stage *g, int64_t part) {
     int64_t groups = nti_cov_groups_of(c, g);
-    for (int64_t k = groups * part / NTI_COV_PARTS; k < groups * (part + 1) / NTI_COV_PARTS; k++)
+    for (int64_t k = groups * part / NTI_COV_PARTS; k < groups * (part + 1) / NTI_COV_PARTS && !c->stopped; k++) {
         if (nti_cov_group_at(c, g, k)) nti_cov_consume(c, g, &c->wanted[g->nodes - 1], part);
+        nti_cov_goes_on(c);
+    }
 }
 
 // Several workers in one block: they share all but the planes in hand. What they make of a batch of groups stands in `slot` until the
@@ -26232,7 +26244,7 @@ typedef struct nti_cov_team {
 
 static void nti_cov_team_part(void *arg, int64_t index, int worker) {
     nti_cov_team *m = (nti_cov_team *)arg;
-    nti_cov_part(&m->work[worker], m->g, index);
+    nti_cov_part(&m->work[worker], m->g, m->first + index);
 }
 
 static void nti_cov_team_group(void *arg, int64_t index, int worker) {
@@ -26270,8 +26282,6 @@ static int64_t nti_cov_batch(nti_cov_team *m, int64_t groups) {
     return n;
 }
 
-static int nti_cov_asked(const nti_cov *w) { return w->d.cancel.asked && w->d.cancel.asked(w->d.cancel.user); }
-
 // Any worker of the host's may take an index, also where fewer have memory here: then the indices are our workers, with a share each.
 typedef struct nti_cov_share {
     void (*fn)(void *arg, int64_t index, int worker);
@@ -26300,7 +26310,11 @@ static void nti_cov_stage_team(nti_cov_team *m, const nti_cov_stage *g) {
     int64_t groups = nti_cov_groups_of(c, g);
     m->g = g, m->first = 0;
     if (w->step[g->end].op == NTI_COV_TOTAL) {
-        nti_cov_for_each(w, m->workers, NTI_COV_PARTS, nti_cov_team_part, m);
+        for (int64_t n = nti_min(NTI_COV_PARTS, 2 * m->workers); m->first < NTI_COV_PARTS && !c->stopped; m->first += n) {
+            c->asks = 0;
+            nti_cov_for_each(w, m->workers, nti_min(n, NTI_COV_PARTS - m->first), nti_cov_team_part, m);
+            c->asks = 1, nti_cov_goes_on(c);
+        }
         return;
     }
     for (int64_t n = 0; m->first + n < groups && !c->stopped;) {
@@ -26310,7 +26324,7 @@ static void nti_cov_stage_team(nti_cov_team *m, const nti_cov_stage *g) {
         else
             nti_cov_team_group(m, 0, 0);
         for (int64_t k = 0; k < n && !c->stopped; k++) nti_cov_consume(c, g, &m->made[k], 0);
-        c->stopped |= nti_cov_asked(w);
+        nti_cov_goes_on(c);
     }
 }
 
@@ -26330,8 +26344,10 @@ static void nti_cov_stage_run(nti_cov_work *c, const nti_cov_stage *g, nti_cov_t
     else if (s->op == NTI_COV_TOTAL)
         for (int64_t part = 0; part < NTI_COV_PARTS; part++) nti_cov_part(c, g, part);
     else
-        for (int64_t k = 0, n = nti_cov_groups_of(c, g); k < n && !c->stopped; k++)
+        for (int64_t k = 0, n = nti_cov_groups_of(c, g); k < n && !c->stopped; k++) {
             if (nti_cov_group_at(c, g, k)) nti_cov_consume(c, g, &c->wanted[g->nodes - 1], 0);
+            nti_cov_goes_on(c);
+        }
     nti_cov_stage_end(c, s);
 }
 
@@ -26644,6 +26660,17 @@ static int nti_kernels_of(const void *nngp, const void *ntk, int sink) {
     return sink || (!nngp && !ntk) ? NT_NNGP | NT_NTK : (nngp ? NT_NNGP : 0) | (ntk ? NT_NTK : 0);
 }
 
+// What is wrong with the patterns of two sets of images; NULL: nothing. Both calls say the same.
+static const char *nti_cov_patterns_wrong(const void *pattern1, const void *pattern2, int symmetric) {
+    if (symmetric && pattern2 && pattern2 != pattern1)
+        return ".pattern2 is given, but x2 is NULL: .pattern1 has the edges of x1 and serves both";
+    if (!symmetric && !pattern1 != !pattern2)
+        return pattern1
+                   ? ".pattern1 is given, .pattern2 is NULL: the images of x2 need edges too, identity matrices for none but themselves"
+                   : ".pattern2 is given, .pattern1 is NULL: the images of x1 need edges too, identity matrices for none but themselves";
+    return NULL;
+}
+
 // Everything but the workers' memory. Low memory of the tape is used and left for the caller to give back.
 static nt_status nti_cov_make_plan(nti_cov *w, const nt_layer *net, int64_t n1, int64_t n2) {
     nt_tape *t = w->tape;
@@ -26737,6 +26764,16 @@ static nt_status nti_cov_over_budget(const nti_cov *w, size_t bytes) {
                     w->d.budget, bytes);
 }
 
+// A block is worth waking workers up for it alone: then .cancel is asked after each round of them.
+static int nti_cov_is_long(const nti_cov *w) {
+    double positions = 0;
+    for (int s = 0; s < w->stages; s++) {
+        const nti_cov_stage *g = &w->stage[s];
+        if (g->nodes) positions += (double)nti_cov_positions(g->groups[NTI_BETWEEN]) * (double)g->positions;
+    }
+    return positions > NTI_COV_LONG;
+}
+
 static nt_status nti_cov_run(nti_cov *w, size_t planned) {
     nt_tape *t = w->tape;
     nti_cov_crew k = nti_cov_hire(w, nti_cov_left(w, planned + NTI_ALIGN));
@@ -26747,10 +26784,12 @@ static nt_status nti_cov_run(nti_cov *w, size_t planned) {
     nti_cov_work *work = nti_cov_workers(w, &k, &team, memory + (NTI_ALIGN - (size_t)(uintptr_t)memory % NTI_ALIGN) % NTI_ALIGN);
     nti_cov_call call = { work, 0 };
     t->floor = t->low.used;
-    int64_t each = w->gram ? 64 : 4; // blocks for a worker at a time: waking it up costs as much as a tile without positions
+    int64_t each = w->gram ? 64 : nti_cov_is_long(w) ? 1 : 4; // blocks for a worker at a time: waking it up costs as much as a small one
     for (int64_t step = k.team || k.workers < 2 ? 1 : each * k.workers; call.first < k.blocks; call.first += step) {
         int64_t n = nti_min(step, k.blocks - call.first);
-        if (nti_cov_asked(w)) return NT_CANCELLED;
+        work->asks = 1;
+        if (!nti_cov_goes_on(work)) return NT_CANCELLED;
+        work->asks = n == 1; // else others work too
         if (n > 1)
             nti_cov_for_each(w, k.workers, n, nti_cov_call_block, &call);
         else
@@ -26836,7 +26875,8 @@ static nt_status nti_cov_check_call(nt_tape *t, const void *x1, int64_t n1, cons
         return nti_kernel_bad(t, NT_ERROR_ARGUMENT, "an array is given for a kernel that .what does not ask for");
     if (!desc->nngp && !desc->ntk && !desc->sink.take)
         return nti_kernel_bad(t, NT_ERROR_ARGUMENT, "nothing is to be kept: .nngp, .ntk and .sink are all empty");
-    return NT_OK;
+    const char *wrong = nti_cov_patterns_wrong(desc->pattern1, desc->pattern2, !x2);
+    return wrong ? nti_kernel_bad(t, NT_ERROR_ARGUMENT, wrong) : NT_OK;
 }
 
 NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_kernel_desc *desc) {
@@ -28144,9 +28184,11 @@ NT_API nt_kernels nt_kernel_record(const nt_layer *net, nt_tensor *x1, nt_tensor
     memset(&c, 0, sizeof c);
     if (desc) c.d = *desc;
     c.w.tape = net->tape, c.w.symmetric = !x2;
+    const char *wrong = nti_cov_patterns_wrong(c.d.pattern1, c.d.pattern2, !x2);
     if (!x2) x2 = x1, c.d.pattern2 = c.d.pattern1;
-    if (x1->tape != net->tape || x2->tape != net->tape) {
-        nti_recur_wrong(&c, NT_ERROR_ARGUMENT, "the images belong to another tape than the network");
+    if (x1->tape != net->tape || x2->tape != net->tape) wrong = "the images belong to another tape than the network";
+    if (wrong) {
+        nti_recur_wrong(&c, NT_ERROR_ARGUMENT, wrong);
         return result;
     }
     if (!nti_recur_check(&c, x1, x2)) return result;

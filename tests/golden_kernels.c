@@ -349,7 +349,7 @@ static void run_own(run *r, nt_layer *net, const gd_tensor *x1, nt_kernel_desc d
     if (!has(r, name)) return;
     gd_tensor got = room(r, name);
     int64_t n = gd_stopped(r->c) ? 0 : got.shape.size[0], each = n ? got.size / n : 0;
-    d.what = NT_NNGP, d.spatial = spatial, d.rows = d.columns = 1;
+    d.what = NT_NNGP, d.spatial = spatial, d.rows = d.columns = 1, d.pattern2 = NULL; // .pattern1 serves both
     for (int64_t k = 0; k < n && !gd_stopped(r->c); k++) {
         d.row = d.column = k, d.nngp = (char *)got.data + (size_t)(k * each) * nt_dtype_size(r->dtype);
         if (nt_kernel(net, x1->data, x1->shape.size[0], NULL, 0, &d) != NT_OK) tape_failure(r, "nt_kernel of one image");

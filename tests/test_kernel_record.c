@@ -650,6 +650,10 @@ static void test_errors(void) {
     REFUSED(bad, x, NULL, NT_ERROR_ARGUMENT, "nt_kernel_record|.function", "an activation that nobody can record");
     d.pattern1 = x, bad = nt_aggregate_layer(t, NULL);
     REFUSED(bad, image, NULL, NT_ERROR_SHAPE, "nt_kernel_record|.pattern1|f32[3,4]", "a pattern of another shape");
+    REFUSED(bad, image, image, NT_ERROR_ARGUMENT, "nt_kernel_record|.pattern2 is NULL", "a pattern for x1 alone");
+    d.pattern2 = x, d.pattern1 = NULL;
+    REFUSED(bad, image, image, NT_ERROR_ARGUMENT, "nt_kernel_record|.pattern1 is NULL", "a pattern for x2 alone");
+    REFUSED(bad, image, NULL, NT_ERROR_ARGUMENT, "nt_kernel_record|x2 is NULL", "a pattern for no x2");
     CLEAR(d);
     nt_tape_close(other), nt_tape_close(t);
 }

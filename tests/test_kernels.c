@@ -495,6 +495,46 @@ static void stops(const net_row *r, int workers) {
     result_free(whole), result_free(part), problem_close(&p);
 }
 
+// Wishes to stop from unit `at` on.
+typedef struct wish {
+    watch w;
+    int64_t at, row;
+} wish;
+static int wish_take(void *user, const nt_kernel_unit *u) {
+    wish *x = (wish *)user;
+    x->row = u->i[0];
+    return watch_take(&x->w, u);
+}
+static int wish_asked(void *user) { return ((wish *)user)->w.units >= ((wish *)user)->at; }
+
+// A wish to stop that comes up in the midst of a block is met there: after one more batch of units at most (of one worker: one unit). Rows before that
+// block's first stand; the others computed later complete the same bits.
+static void stops_within(const net_row *r, int workers) {
+    static wish x;
+    crew c;
+    nt_tape_desc desc;
+    problem p;
+    CLEAR(desc), crew_hire(&c, workers);
+    if (workers > 1) desc.parallel = crew_parallel(&c);
+    if (!problem_open(&p, r, NT_F32, 1, &desc)) return;
+    result whole = result_new(&p), part = result_new(&p);
+    int good = compute(&p, whole) == NT_OK, most = workers > 1 ? 33 : 2;
+    CLEAR(x), x.at = INT64_MAX, p.d.sink.take = wish_take, p.d.sink.user = &x, p.d.cancel.asked = wish_asked, p.d.cancel.user = &x;
+    good &= compute(&p, part) == NT_OK;
+    int64_t units = x.w.units, each = units / x.w.blocks, cut = 0;
+    for (int64_t at = 1; at < units; at += units / 9 + 1) {
+        CLEAR(x), x.at = at, memset(part.nngp, 0xab, bytes_of(&p, p.rows * p.columns)), memset(part.ntk, 0xab, bytes_of(&p, p.rows * p.columns));
+        good &= compute(&p, part) == NT_CANCELLED && x.w.units >= at && x.w.units < at + most && !nt_error(p.t);
+        cut += x.w.units % each != 0;
+        result rest = { part.nngp + bytes_of(&p, x.row * p.columns), part.ntk + bytes_of(&p, x.row * p.columns) };
+        x.at = INT64_MAX, p.d.row = x.row;
+        good &= compute(&p, rest) == NT_OK && same(&p, part, whole), p.d.row = 0;
+    }
+    tap_ok(good && cut > 4, "%s, %d workers: cancelled within blocks of %lld units %lld times, the rest later: the same bits", r->name, workers, (long long)each,
+           (long long)cut);
+    result_free(whole), result_free(part), problem_close(&p);
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Memory
 // ---------------------------------------------------------------------------------------------------------------------
@@ -981,6 +1021,18 @@ static void bad_graphs(void) {
     bad_begin(&b, net, 2, 1, 4, 3), b.d.pattern1 = b.edges, b.d.edges = 5, b.edges[13] = -7;
     tap_ok(nt_kernel(b.net, b.x, 2, NULL, 0, &b.d) == NT_OK, "negative numbers are no edges");
     nt_tape_close(b.t), gd_free_all(&b.c);
+    for (int k = 0; k < 3; k++) { // the plan sees no patterns
+        bad_begin(&b, "(serial (dense 8) (relu) (aggregate) (dense 8))", 2, 1, 4, 3);
+        if (k == 0) b.d.pattern1 = b.x;
+        if (k > 0) b.d.pattern2 = b.x;
+        nt_status s = nt_kernel(b.net, b.x, 2, k < 2 ? b.x : NULL, k < 2 ? 2 : 0, &b.d);
+        refused(b.t, s == NT_OK ? &b : NULL, NT_ERROR_ARGUMENT, k == 0 ? "nt_kernel|.pattern2 is NULL|x2 need" : k == 1 ? "nt_kernel|.pattern1 is NULL|x1 need" : "nt_kernel|.pattern2|serves both",
+                "edges of one side alone");
+        if (k < 2) nt_tape_close(b.t), gd_free_all(&b.c);
+    }
+    b.d.pattern1 = b.d.pattern2 = b.x;
+    tap_ok(nt_kernel(b.net, b.x, 2, NULL, 0, &b.d) == NT_OK, "the edges of x1 for both sides of x1 against itself");
+    nt_tape_close(b.t), gd_free_all(&b.c);
 }
 
 // What is not a number stays so in its row and column, and nowhere else.
@@ -1223,6 +1275,7 @@ int main(void) {
     for (int workers = 1; workers < 4; workers += 2) {
         stops(net_named("70 images"), workers), stops(net_named("U-Net"), workers), stops(net_named("circular"), workers);
         stops(net_named("conv, average"), workers), stops(net_named("attention with positions"), workers);
+        stops_within(net_named("U-Net"), workers);
     }
     memory();
     numbers();
