@@ -204,7 +204,7 @@ static const row rows[] = {
     { "x1, x2: dense, standard", "(serial (dense N W=1.5 b=0.3 par=standard) (gelu) (dense N W=1.2 b=0.2 par=standard))", "W=1.2>W=1.5", 1, { 4 }, APART, 0, 20 },
     { "x1, x2: odd and even", ONE("(sin a=1.2 b=1.1 c=0.4)"), "c=0.4>c=0.3", 1, { 4 }, APART, 0, 500 },
     { "x1, x2: numerical", ONE("(elementwise_numerical softplus 1)"), "softplus>silu", 1, { 4 }, APART, 0, 500 },
-    { "x1, x2: conv", "(serial " C2 "(conv N (1 3) (2 1) SAME W=1.2 b=0.1))", "(1 3)>(3 1)", 3, { 3, 4, 2 }, APART | QUICK, 0, 20 },
+    { "x1, x2: conv", "(serial " C2 "(conv N (1 3) (2 1) SAME W=1.2 b=0.1))", "(1 3)>(3 1)", 3, { 2, 3, 2 }, APART | QUICK, 0, 20 },
     { "x1, x2: conv, flattened", "(serial " C1 "(conv N (2) (2) VALID W=1.2 b=0.1) (relu) (flatten) (dense N))", "(2) VALID>(1) VALID", 2, { 6, 2 }, APART, 1, 10 },
     { "x1, x2: conv, averaged", "(serial " C2 "(global_avg_pool) (dense N W=1.2))", "global_avg_pool>flatten", 3, { 3, 4, 2 }, APART, 0, 20 },
     { "x1, x2: conv_local", "(serial (conv_local N (2 2) (1 2) SAME W=1.4 b=0.3) (relu) (sum_pool (2 2) (1 1) SAME))", "conv_local>conv", 3, { 3, 4, 2 }, APART, 0, 150 },
@@ -220,7 +220,7 @@ static const row rows[] = {
     { "x1, x2: a matrix", "(serial " C2 "(mix 2 3 4))", "(mix 2 3 4)>(index : : 0:3 :)", 3, { 2, 4, 2 }, APART, 0, 150 },
     { "x1, x2: aggregate", "(serial (dense N W=1.4 b=0.3) (relu) (aggregate) (dense N b=0.2))", "(aggregate) >", 2, { 4, 2 }, GRAPH | APART, 0, 20 },
     { "x1, x2: aggregate, sparse", "(serial (dense N W=1.4 b=0.3) (relu) (aggregate implementation=sparse) (dense N b=0.2) (relu))", "(aggregate implementation=sparse)>(identity)", 2, { 4, 2 }, EDGES | APART, 1, 20 },
-    { "x1, x2: masks", "(serial (mask) (conv N (3) (1) SAME W=1.4 b=0.3) (mask) (relu) (conv N (3) (1) SAME W=1.2 b=0.2) (mask))", NULL, 2, { 5, 2 }, MASKS | APART | QUICK, 0, 20 },
+    { "x1, x2: masks", "(serial (mask) (conv N (3) (1) SAME W=1.4 b=0.3) (mask) (relu) (conv N (3) (1) SAME W=1.2 b=0.2) (mask))", NULL, 2, { 4, 2 }, MASKS | APART | QUICK, 0, 20 },
     { "x1, x2: masks, pooled", "(serial (mask) (conv N (3) (1) SAME W=1.4 b=0.3) (mask) (erf c=0.4) (mask) (avg_pool (3) (1) SAME) (mask) (shown_mean))", "avg_pool (3)>avg_pool (2)", 2, { 5, 2 }, MASKS | APART, 0, 200 },
     { "x1, x2: masks, attention", ATTEND_SHOWN("b=0.3"), NULL, 2, { 4, 2 }, MASKS | ATTENTION | APART, 2, 12 },
     { "x1, x2: attention", ATTEND("b=0.3"), "b=0.3>b=0.3 mechanism=relu", 2, { 4, 2 }, ATTENTION | APART | QUICK, 2, 12 },
@@ -621,7 +621,7 @@ static gap gap_of(const kernels *mean, const kernels *limit, int which, double b
                     double size = limit->size[which][i * n + p] * limit->size[which][(second + j) * n + q];
                     double error = ERRORS * mean->error[which][from], allowed = error + bias * size;
                     double far = fabs(mean->value[which][from] - k[at]);
-                    if (!(far <= g.ratio * allowed)) g.ratio = far / allowed;
+                    if (far != 0 && !(far <= g.ratio * allowed)) g.ratio = far / allowed;
                     if (size > 0)
                         g.far = fmax(g.far, far / size), g.error = fmax(g.error, error / size), g.allowed = fmax(g.allowed, allowed / size);
                 }
