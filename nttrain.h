@@ -1278,9 +1278,11 @@ NT_API void nt_standard_errors(const double *squares, int64_t count, int64_t n, 
 //     nt_predict_mse(ntk, &trained);                                                              // after training for ever
 //     nt_factor_free(ntk);
 //
-// Bad numbers are NT_ERROR_DATA: a NaN or an infinity in a kernel; a kernel that is not symmetric (by more than a hundredth of its largest
-// element; the lower half counts), or not positive definite where it must be: the message names the pivot, and the ridge that does (it has been
-// tried). Conjugate gradients read rows as they are.
+// Bad numbers are NT_ERROR_DATA, and the message names the element: a NaN or an infinity in a kernel; a kernel of training examples in
+// memory that is not symmetric, by more than a hundredth of its largest element (below that the lower half counts; conjugate gradients, flows
+// and learning rates read rows as they are); or one not positive definite where it must be: with the pivot, and the ridge that does (it has
+// been tried). Rows that are computed as they are needed (nt_rows) are looked at for NaN alone, each time that they come; conjugate gradients
+// say where they break down.
 // ---------------------------------------------------------------------------------------------------------------------
 // Where a matrix is computed as it is needed, and never exists whole: writes rows first .. first + count - 1. 0: stop, and the call
 // is NT_CANCELLED. Called on the calling thread; what it records on the tape ends with it.
@@ -1492,8 +1494,9 @@ typedef struct nt_buffer { void *data; size_t capacity, bytes; } nt_buffer;
 NT_API nt_io nt_io_buffer(nt_buffer *buffer);
 
 #ifndef NTTRAIN_NO_STDIO
-// A file of the C library; mode "rb" or "wb", which empties the file at once. On failure the message is in nt_error(t) and the call that
-// is given the result fails. A write that fails leaves a part of the file: to replace a file safely, write beside it and rename.
+// A file of the C library; mode "rb" or "wb", which empties the file at once. On failure the message, with the reason where the C library
+// tells it, is in nt_error(t) and the call that is given the result fails. A write that fails leaves a part of the file: to replace a file
+// safely, write beside it and rename.
 NT_API nt_io nt_io_open(nt_tape *t, const char *path, const char *mode);
 #endif
 
@@ -29751,7 +29754,7 @@ static const double *nti_source_rows(nti_work *w, const nti_kernel_source *s, in
             memcpy(&x, (const char *)from + k * sizeof x, sizeof x);
             room[k] = (double)x;
         }
-    if (!s->checked) nti_check_numbers(w, s->what, p, first, count, s->n);
+    if (!s->checked || !s->data) nti_check_numbers(w, s->what, p, first, count, s->n); // computed rows may differ from call to call
     return w->status == NT_OK ? p : NULL;
 }
 
@@ -29772,6 +29775,36 @@ static void nti_source_times(nti_work *w, nti_kernel_source *s, nti_matrix x, in
     }
     if (w->status == NT_OK) s->checked = 1;
     nti_work_release(w, low);
+}
+
+static double nti_source_at(const nti_kernel_source *s, int64_t k) { // of a matrix in memory
+    return s->dtype == NT_F64 ? ((const double *)s->data)[k] : (double)((const float *)s->data)[k];
+}
+
+// A square matrix in memory is finite, and symmetric but for a hundredth of its largest element: mistakes are meant, not rounding.
+// Of one that is computed as it is needed nothing is known before.
+static void nti_check_symmetric(nti_work *w, nti_kernel_source *s) {
+    int64_t n = s->n, blocks = nti_blocks(n);
+    double top = 0;
+    for (int64_t k = 0; s->data && w->status == NT_OK && k < n * n; k++) {
+        double x = nti_source_at(s, k), size = x < 0 ? -x : x;
+        if (!(x - x == 0))
+            nti_work_fail(w, NT_ERROR_DATA, "%s: element (%lld, %lld) of %s is %g", w->name, (long long)(k / n), (long long)(k % n),
+                          s->what, x);
+        top = size > top ? size : top;
+    }
+    for (int64_t tile = 0; s->data && w->status == NT_OK && tile < blocks * blocks; tile++) {
+        int64_t row = tile / blocks * NTI_BLOCK, column = tile % blocks * NTI_BLOCK;
+        for (int64_t i = row; i < nti_min(n, row + NTI_BLOCK); i++)
+            for (int64_t j = column; j < nti_min(i, column + NTI_BLOCK); j++) {
+                double x = nti_source_at(s, i * n + j), y = nti_source_at(s, j * n + i), d = x < y ? y - x : x - y;
+                if (d <= 0.01 * top) continue;
+                nti_work_fail(w, NT_ERROR_DATA, "%s: %s is not symmetric: element (%lld, %lld) is %g, (%lld, %lld) is %g", w->name, s->what,
+                              (long long)i, (long long)j, x, (long long)j, (long long)i, y);
+                return;
+            }
+    }
+    s->checked |= s->data && w->status == NT_OK;
 }
 
 // An array of the host as doubles; NULL gives zeros.
@@ -29914,22 +29947,6 @@ static const char *nti_ridge_advice(char *text, size_t size, double ridge, int r
     return text;
 }
 
-static void nti_check_symmetric(nti_work *w, const double *a, int64_t n) {
-    double top = 0;
-    for (int64_t k = 0; k < n * n; k++) top = a[k] > top ? a[k] : -a[k] > top ? -a[k] : top;
-    for (int64_t tile = 0; tile < nti_blocks(n) * nti_blocks(n); tile++) {
-        int64_t row = tile / nti_blocks(n) * NTI_BLOCK, column = tile % nti_blocks(n) * NTI_BLOCK;
-        for (int64_t i = row; i < nti_min(n, row + NTI_BLOCK); i++)
-            for (int64_t j = column; j < nti_min(i, column + NTI_BLOCK); j++) {
-                double d = a[i * n + j] - a[j * n + i];
-                if ((d < 0 ? -d : d) <= 0.01 * top) continue;
-                nti_work_fail(w, NT_ERROR_DATA, "%s: the kernel is not symmetric: element (%lld, %lld) is %g, (%lld, %lld) is %g", w->name,
-                              (long long)i, (long long)j, a[i * n + j], (long long)j, (long long)i, a[j * n + i]);
-                return;
-            }
-    }
-}
-
 // Rows as doubles into the factor; its diagonal, and the ridge that goes on it.
 static double *nti_factor_load(nti_work *w, nt_factor *f, const nt_factor_desc *d) {
     int64_t n = f->n;
@@ -29939,8 +29956,9 @@ static double *nti_factor_load(nti_work *w, nt_factor *f, const nt_factor_desc *
         const double *p = nti_source_rows(w, &f->kernel, at, some, a + at * n);
         if (p && p != a + at * n) memcpy(a + at * n, p, (size_t)(some * n) * sizeof *p);
     }
+    nti_kernel_source whole = nti_source_of(f->kernel.what, NT_F64, a, NULL, n, n);
+    nti_check_symmetric(w, &whole);
     if (w->status != NT_OK) return NULL;
-    nti_check_symmetric(w, a, n);
     for (int64_t i = 0; i < n; i++) diagonal[i] = a[i * n + i], f->mean += a[i * n + i] / (double)n;
     f->info.ridge = d->ridge * (f->mean > 0 ? f->mean : 0) + d->ridge_absolute;
     return diagonal;
@@ -30035,6 +30053,7 @@ static void nti_partial_cholesky(nti_work *w, nt_factor *f, double *rest) {
 static void nti_factor_conjugate(nti_work *w, nt_factor *f, const nt_factor_desc *d) {
     int64_t n = f->n, step = nti_min(n, NTI_CHUNK);
     double pivot, *room = nti_take(w, step, n), *scaled, *diagonal;
+    nti_check_symmetric(w, &f->kernel);
     for (int64_t at = 0; at < n && w->status == NT_OK; at += step) {
         const double *p = nti_source_rows(w, &f->kernel, at, nti_min(step, n - at), room);
         for (int64_t i = at; p && i < nti_min(n, at + step); i++) f->values[i] = p[(i - at) * n + i], f->mean += f->values[i] / (double)n;
@@ -30214,10 +30233,13 @@ static void nti_conjugate_steps(nti_work *w, nt_factor *f, nti_descent *c, doubl
         nti_column_sums(c->step, c->p, c->q, n, m);
         for (int64_t j = 0; j < m; j++) {
             int active = c->u[f->rank * m + j] != 0;
-            if (active && !(c->step[j] > 0))
+            if (active && c->step[j] <= 0)
                 nti_work_fail(w, NT_ERROR_DATA,
                               "%s: the kernel is not positive definite: p^T K p is %g in iteration %lld; add a ridge, or a larger one",
                               w->name, c->step[j], (long long)f->info.iterations);
+            if (active && !(c->step[j] - c->step[j] == 0))
+                nti_work_fail(w, NT_ERROR_DATA, "%s: numbers leave the range of double: p^T K p is %g in iteration %lld", w->name, c->step[j],
+                              (long long)f->info.iterations);
             c->step[j] = active ? c->rho[j] / c->step[j] : 0;
         }
         if (w->status != NT_OK) return;
@@ -30247,10 +30269,14 @@ static void nti_conjugate_solve(nti_work *w, nt_factor *f, double *x, int64_t m)
         }
         f->info.residual = nti_worst_residual(&c, n, m);
         if (w->status != NT_OK || f->info.residual <= f->tolerance) break;
+        if (!(f->info.residual - f->info.residual == 0))
+            nti_work_fail(w, NT_ERROR_DATA, "%s: numbers leave the range of double: a residual is %g after %lld iterations", w->name,
+                          f->info.residual, (long long)f->info.iterations);
         if (f->info.iterations >= f->max_iterations || !(f->info.residual < 0.5 * before))
             nti_work_fail(
                 w, NT_ERROR_DATA,
-                "%s: conjugate gradients have a residual of %g after %lld iterations, .tolerance is %g; a larger ridge or .rank helps",
+                "%s: conjugate gradients have a residual of %g after %lld iterations, .tolerance is %g; a larger ridge or .rank helps, "
+                "if the kernel is symmetric",
                 w->name, f->info.residual, (long long)f->info.iterations, f->tolerance);
         before = f->info.residual;
         nti_conjugate_steps(w, f, &c, x, m);
@@ -30715,6 +30741,7 @@ NT_API nt_status nt_predict_gp(nt_factor *f, const nt_predict_gp_desc *d) {
     g.nngp_td = nti_source_of("nngp_td", dtype, d->nngp_td, NULL, d->test, f->n);
     g.tt = d->gp == NT_GP_NTKGP ? d->ntk_tt : d->nngp_tt;
     if (!g.tt) g.tt = d->prior_variance, g.diagonal = 1;
+    if (d->gp == NT_GP_NTK && (d->covariance || d->variance || d->covariance_train)) nti_check_symmetric(&w, &g.nngp_dd);
     if (w.status == NT_OK && (d->covariance || d->variance)) nti_gp_test(&w, f, &c, &g);
     if (w.status == NT_OK && d->covariance_train) nti_gp_train(&w, f, &c, &g);
     return nti_work_end(&w);
@@ -30867,6 +30894,7 @@ static void nti_flow_begin(nti_work *w, nti_flow *l, const nt_flow_state *state)
     if (state) memcpy(l->z, state->sum, bytes);
     if (state && l->second) memcpy(l->z + l->size, state->velocity, bytes);
     f0 = nti_take_array(w, "f0_train", d->dtype, d->f0_train, d->n, d->outputs);
+    nti_check_symmetric(w, &l->dd);
     for (int k = 0; k <= l->second; k++)
         nti_source_times(w, &l->dd, nti_by_rows(l->z + k * l->size, d->outputs), d->outputs, nti_by_rows(f + k * l->size, d->outputs));
     for (int64_t k = 0; w->status == NT_OK && k < l->size; k++) f[k] += f0[k];
@@ -31020,6 +31048,7 @@ NT_API double nt_max_learning_rate(nt_tape *t, nt_dtype dtype, int64_t n, const 
     if (!ntk_dd) nti_work_fail(&w, NT_ERROR_ARGUMENT, "%s: ntk_dd is NULL", w.name);
     if (!(momentum >= 0 && momentum <= 1)) nti_work_fail(&w, NT_ERROR_ARGUMENT, "%s: momentum is %g, not from 0 to 1", w.name, momentum);
     nti_kernel_source s = nti_source_of("ntk_dd", dtype, ntk_dd, NULL, n, n);
+    if (w.status == NT_OK) nti_check_symmetric(&w, &s);
     double top = w.status == NT_OK ? nti_largest_eigenvalue(&w, &s) : (double)NAN;
     if (top < 0) nti_work_fail(&w, NT_ERROR_DATA, "%s: the largest eigenvalue is %g: ntk_dd is no kernel", w.name, top);
     if (nti_work_end(&w) != NT_OK) return (double)NAN;
@@ -31687,6 +31716,7 @@ NT_API nt_status nt_set_learning_rate(nt_program *step, double rate) {
 // messages and on nti_cast; nothing here allocates or recurses, and all that comes from a file is checked before it is used.
 // ---------------------------------------------------------------------------------------------------------------------
 #ifndef NTTRAIN_NO_STDIO
+#include <errno.h>
 #include <stdio.h>
 #endif
 
@@ -31839,6 +31869,37 @@ static int nti_stdio_read(void *user, uint64_t offset, void *out, size_t bytes) 
 static int nti_stdio_write(void *user, const void *data, size_t bytes) { return fwrite(data, 1, bytes, (FILE *)user) == bytes; }
 static int nti_stdio_close(void *user) { return fclose((FILE *)user) == 0; }
 
+// What the C library says, where it does: strerror's text may be shared by threads.
+static const char *nti_file_reason(int number) {
+    switch (number) {
+#ifdef ENOENT
+    case ENOENT: return ": there is no such file or directory";
+#endif
+#ifdef ENOTDIR
+    case ENOTDIR: return ": a part of its path is no directory";
+#endif
+#ifdef EISDIR
+    case EISDIR: return ": it is a directory";
+#endif
+#ifdef EACCES
+    case EACCES: return ": permission is denied";
+#endif
+#ifdef EROFS
+    case EROFS: return ": the file system is read-only";
+#endif
+#ifdef ENOSPC
+    case ENOSPC: return ": no space is left";
+#endif
+#ifdef EMFILE
+    case EMFILE: return ": too many files are open";
+#endif
+#ifdef ENAMETOOLONG
+    case ENAMETOOLONG: return ": its name is too long";
+#endif
+    default: return "";
+    }
+}
+
 NT_API nt_io nt_io_open(nt_tape *t, const char *path, const char *mode) {
     nt_io io;
     memset(&io, 0, sizeof io);
@@ -31847,9 +31908,10 @@ NT_API nt_io nt_io_open(nt_tape *t, const char *path, const char *mode) {
         if (t) nti_fail(t, NT_ERROR_ARGUMENT, "nt_io_open: a path and mode \"rb\" or \"wb\" are needed");
         return io;
     }
+    errno = 0;
     FILE *f = fopen(path, mode[0] == 'r' ? "rb" : "wb");
     if (!f) {
-        nti_fail(t, NT_ERROR_FILE, "%s: cannot be opened", path);
+        nti_fail(t, NT_ERROR_FILE, "%s: cannot be opened%s", path, nti_file_reason(errno));
         return io;
     }
     io.user = f;
@@ -31859,8 +31921,12 @@ NT_API nt_io nt_io_open(nt_tape *t, const char *path, const char *mode) {
         return io;
     }
     int64_t size = NTI_FSEEK(f, 0, SEEK_END) == 0 ? (int64_t)NTI_FTELL(f) : -1;
-    if (size < 0) nti_fail(t, NT_ERROR_FILE, "%s: is not a file that can be searched", path);
-    else io.read = nti_stdio_read;
+    if (size < 0)
+        nti_fail(t, NT_ERROR_FILE, "%s: is not a file that can be searched", path);
+    else if (errno = 0, NTI_FSEEK(f, 0, SEEK_SET) == 0 && fgetc(f) == EOF && ferror(f)) // a directory opens, and only reading says so
+        nti_fail(t, NT_ERROR_FILE, "%s: cannot be read%s", path, nti_file_reason(errno));
+    else
+        io.read = nti_stdio_read;
     io.size = size < 0 ? 0 : (uint64_t)size;
     return io;
 }

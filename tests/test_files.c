@@ -626,12 +626,22 @@ static void test_stdio(void) {
     }
     remove(path);
     TAP_CHECK(nt_error(t) == NULL);
-    TAP_CHECK(nt_file_open(t, path) == NULL && nt_error(t) && strstr(nt_error(t), path));
+    TAP_CHECK(nt_file_open(t, path) == NULL && nt_error(t) && strstr(nt_error(t), path) && strstr(nt_error(t), "no such file"));
     nt_error_clear(t);
     TAP_CHECK(nt_npy_write(t, nt_io_open(t, "no/such/directory.npy", "wb"), NT_F64, NT_SHAPE(2), doubles) != NT_OK);
-    TAP_CHECK(nt_error(t) && strstr(nt_error(t), "no/such"));
+    TAP_CHECK(nt_error(t) && strstr(nt_error(t), "no/such") && strstr(nt_error(t), "no such file or directory"));
     nt_error_clear(t);
-    TAP_CHECK(nt_file_open(t, ".") == NULL && nt_error(t));
+    TAP_CHECK(nt_file_open(t, ".") == NULL && nt_error(t) && strstr(nt_error(t), "it is a directory"));
+    nt_error_clear(t);
+    TAP_CHECK(nt_npy_write(t, nt_io_open(t, ".", "wb"), NT_F64, NT_SHAPE(2), doubles) != NT_OK && nt_error(t) && strstr(nt_error(t), "it is a directory"));
+    nt_error_clear(t);
+    char inside[64]; // of a file
+    FILE *plain = fopen(path, "wb");
+    snprintf(inside, sizeof inside, "%s/file.npy", path);
+    TAP_CHECK(plain && fclose(plain) == 0 && nt_file_open(t, inside) == NULL && strstr(nt_error(t), "no directory"));
+    nt_error_clear(t);
+    TAP_CHECK(nt_file_open(t, path) == NULL && nt_error(t)); // empty
+    remove(path);
     TAP_CHECK(nt_file_open(t, NULL) == NULL && nt_file_open(NULL, path) == NULL);
     nt_tape_close(t);
 }

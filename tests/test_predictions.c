@@ -646,6 +646,64 @@ static void endless_times(void) { // products of rates and times that leave the 
     nt_factor_free(eigen);
 }
 
+// Rows of `k`, (2, 2), that are NaN from call number `nan_from` on.
+typedef struct failing_rows { const double *k; int calls, nan_from; } failing_rows;
+static int failing(void *user, int64_t first, int64_t count, void *out) {
+    failing_rows *h = (failing_rows *)user;
+    for (int64_t j = 0; j < 2 * count; j++) ((double *)out)[j] = h->k[2 * first + j];
+    if (++h->calls >= h->nan_from) ((double *)out)[1] = NAN;
+    return 1;
+}
+
+// skew (2, 2), whose elements (0, 1) and (1, 0) are 0.5 and -0.5: every call that reads such a kernel of training examples names them.
+static void not_symmetric(const double *skew, const double *b) {
+    static const char *const solvers[] = { "", "Cholesky", "eigenvectors", "conjugate gradients" };
+    double identity[4] = { 1, 0, 0, 1 }, nearly[4] = { 1, 0.5, 0.491, 1 }, large[4] = { 1, 1e200, 1e200, 1 }, g[4], one = 1;
+    float skew32[4] = { 1, 0.5f, -0.5f, 1 }, nan32[4] = { 1, 0.5f, NAN, 1 };
+    nt_factor_desc d;
+    CLEAR(d), d.dtype = NT_F64, d.n = 2, d.kernel = skew;
+    for (int s = 1; s < 4; s++) {
+        d.solver = (nt_solver)s;
+        says(nt_factor_make(t, &d) ? NT_OK : nt_error_status(t), NT_ERROR_DATA, "not symmetric|(1, 0)|-0.5|0.5", solvers[s]);
+    }
+    tap_ok(isnan(nt_max_learning_rate(t, NT_F64, 2, skew, 0, 0)), "no rate of it");
+    says(nt_error_status(t), NT_ERROR_DATA, "nt_max_learning_rate|ntk_dd is not symmetric|(1, 0) is -0.5|(0, 1) is 0.5", "a rate");
+    tap_ok(isnan(nt_max_learning_rate(t, NT_F32, 2, skew32, 0, 0)), "nor in f32");
+    says(nt_error_status(t), NT_ERROR_DATA, "not symmetric|(1, 0) is -0.5", "a rate, f32");
+    tap_ok(isnan(nt_max_learning_rate(t, NT_F32, 2, nan32, 0, 0)), "nor with a NaN");
+    says(nt_error_status(t), NT_ERROR_DATA, "(1, 0) of ntk_dd is nan", "a rate, NaN");
+    tap_ok(fabs(nt_max_learning_rate(t, NT_F64, 2, nearly, 0, 0) - 4 / (1 + sqrt(0.5 * 0.491))) < 0.01, "what is nearly symmetric has one");
+    nt_predict_flow_desc w;
+    CLEAR(w), w.dtype = NT_F64, w.n = 2, w.outputs = 1, w.ntk_dd = skew, w.y = b, w.f_train = g, w.times = 1, w.time = &one;
+    says(nt_predict_flow(t, &w), NT_ERROR_DATA, "nt_predict_flow|ntk_dd is not symmetric|(1, 0) is -0.5", "a flow");
+    d.solver = NT_EIGEN, d.kernel = identity;
+    nt_factor *f = nt_factor_make(t, &d);
+    nt_predict_gp_desc q;
+    CLEAR(q), q.gp = NT_GP_NTK, q.outputs = 1, q.y = b, q.test = 1, q.nngp_dd = skew, q.nngp_td = q.ntk_td = b, q.nngp_tt = &one, q.variance = g;
+    says(nt_predict_gp(f, &q), NT_ERROR_DATA, "nt_predict_gp|nngp_dd is not symmetric", "an ensemble");
+    q.nngp_dd = identity;
+    says(nt_predict_gp(f, &q), NT_OK, "", "and with a kernel");
+    nt_factor_free(f);
+
+    failing_rows h = { identity, 0, 3 };
+    d.solver = NT_CONJUGATE_GRADIENTS, d.kernel = NULL, d.rows.rows = failing, d.rows.user = &h;
+    f = nt_factor_make(t, &d);
+    tap_ok(f != NULL, "rows that are good at first");
+    h.nan_from = h.calls + 2; // the first product is good
+    says(nt_factor_solve(f, b, 1, g), NT_ERROR_DATA, "nt_factor_solve|(0, 1)|nan", "and NaN in a later iteration");
+    h.nan_from = INT32_MAX, h.k = skew;
+    nt_status s = nt_factor_solve(f, b, 1, g);
+    tap_ok(s == NT_OK ? fabs(g[0] + 0.5 * g[1] - b[0]) + fabs(-0.5 * g[0] + g[1] - b[1]) < 1e-7 : nt_error(t) && strstr(nt_error(t), "symmetric"),
+           "computed rows that are not symmetric: solved, or the message says it: %s", s == NT_OK ? "solved" : nt_error(t));
+    nt_error_clear(t), nt_factor_free(f);
+    d.kernel = large, CLEAR(d.rows);
+    f = nt_factor_make(t, &d);
+    double big[2] = { 1e150, 1e150 }, bigger[2] = { 1e200, 0 };
+    says(nt_factor_solve(f, big, 1, g), NT_ERROR_DATA, "range of double|p^T K p is inf in iteration 1", "products that leave the range of double");
+    says(nt_factor_solve(f, bigger, 1, g), NT_ERROR_DATA, "range of double|residual is nan", "right-hand sides whose square does");
+    nt_factor_free(f);
+}
+
 static void bad_kernels(void) {
     double x[18], *a = gram(memcpy(x, random_numbers(18), sizeof x), 6, 3, x, 6), g[6]; // rank 3
     nt_factor_desc d;
@@ -690,6 +748,7 @@ static void bad_kernels(void) {
     says(nt_factor_make(t, &d) ? NT_OK : nt_error_status(t), NT_ERROR_DATA, "pivot 0|.ridge_absolute = ", "a kernel of zeros");
     d.kernel = skew;
     says(nt_factor_make(t, &d) ? NT_OK : nt_error_status(t), NT_ERROR_DATA, "not symmetric|(1, 0)|-0.5|0.5", "a skew kernel");
+    not_symmetric(skew, b);
     skew[1] = NAN;
     for (int s = 1; s < 4; s++) {
         d.solver = (nt_solver)s;
