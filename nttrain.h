@@ -1228,7 +1228,9 @@ typedef struct nt_empirical_kernel_desc {
     nt_ntk_implementation implementation;
     nt_dtype dtype;                      // of the samples; the kernels have that of the network's outputs
     nt_shape shape;                      // of one sample: NT_SHAPE(32, 32, 3), NT_SHAPE(784)
-    nt_apply_desc apply;                 // how the network is recorded
+    nt_apply_desc apply;                 // how the network is recorded; .pattern stays NULL
+    const void *pattern1, *pattern2;     // of nt_aggregate_layer: edges of each sample, as in nt_kernel_desc (f32 where samples are no
+    int64_t edges;                       // floats); both NULL is an error of such a layer
     nt_params params;                    // what the derivatives are by; count 0: those of .apply, else all of the network's
     void *nngp, *ntk;                    // (rows, columns, axes of one pair); NULL: not kept
     nt_empirical_sink sink;              // besides or instead of these; of x1 against itself it gets blocks with rows <= columns only
@@ -1243,7 +1245,8 @@ NT_API nt_status nt_empirical_kernel(nt_layer *net, const void *x1, int64_t n1, 
 
 // Means over random networks: number s is initialised with fold_in(key, s). Kernels are those above, the last axis of the output (channels)
 // averaged: as widths grow, the means go to those of nt_kernel. A last layer of many channels makes the NNGP less noisy; with one channel a
-// network gives a product of two numbers.
+// network gives a product of two numbers. Finite layers know no .mask of hidden positions: an nt_function_layer behind each of them that
+// multiplies by zeros and ones says the same, and averages by their sum.
 typedef struct nt_monte_carlo_desc {
     int what;                            // NT_NNGP, NT_NTK or both, of the same networks; 0: those with an array
     nt_dtype dtype;
@@ -1251,6 +1254,9 @@ typedef struct nt_monte_carlo_desc {
     nt_axes diagonal;                    // other axes of the output that are taken with themselves only
     nt_ntk_implementation implementation;
     int tangents;                        // NTK as the mean of (J1 v)(J2 v)^T over so many normal v for each network; 0: J1 J2^T
+    int train;                           // dropout is on: other units for each network and sample, as in nt_kernel for copies too
+    const void *pattern1, *pattern2;     // as above
+    int64_t edges;
     double *nngp, *ntk;                  // (n1, n2, axes of one pair): the means
     double *nngp_squares, *ntk_squares;  // the sums of squared deviations from the means; NULL: not kept
     int64_t *count;                      // networks that these hold; 0 at first. NULL: begins anew with every call
@@ -22426,7 +22432,13 @@ typedef struct nti_application { // what a leaf is given when it records itself
     uint32_t use; // from 1: how often the layer has come
     int init;     // only shapes count
     nt_tensor *pattern;
+    struct nti_graphs *graphs; // not NULL: what the first nt_aggregate_layer needs is wanted, not its sums
 } nti_application;
+typedef struct nti_graphs {
+    int64_t positions; // -1: there is no such layer
+    nt_dtype dtype;    // of a matrix of edges
+    int sparse;
+} nti_graphs;
 
 typedef struct nti_layer_row {
     const char *name;            // flax's, numbered within its scope: Dense_0
@@ -23027,8 +23039,15 @@ static nt_tensor *nti_aggregate_apply(const nt_layer *l, nt_tensor *x, nt_tensor
     (void)p;
     if (!nti_spatial_axes(l, "nt_aggregate_layer", x, &axes)) return NULL;
     if (a->init) return x;
+    if (a->graphs) {
+        nt_tensor *at = nti_positions(x);
+        if (at && a->graphs->positions < 0)
+            a->graphs->positions = at->shape[1], a->graphs->dtype = x->dtype, a->graphs->sparse = l->aggregate.sparse;
+        return x;
+    }
     if (!e) {
-        nti_sticky(l->tape, NT_ERROR_ARGUMENT, "nt_apply: nt_aggregate_layer needs the edges of the graphs, nt_apply_desc.pattern");
+        nti_sticky(l->tape, NT_ERROR_ARGUMENT,
+                   "nt_apply: nt_aggregate_layer needs the edges of the graphs, nt_apply_desc.pattern; .pattern1 and .pattern2 of kernels");
         return NULL;
     }
     nt_tensor *nodes = nti_positions(x);
@@ -24266,9 +24285,12 @@ static nt_tensor *nti_apply_leaf(nt_layer *l, nt_tensor *x, const nt_apply_desc 
     return y;
 }
 
-static nt_tensor *nti_apply_steps(const nt_layer *net, nt_tensor *x, const nt_apply_desc *d, nt_key_value key, int init) {
+// `a` begins as zeros, but for what the caller wants of it.
+static nt_tensor *nti_apply_steps(const nt_layer *net, nt_tensor *x, const nt_apply_desc *d, nt_key_value key, nti_application a) {
     nt_tape *t = net->tape;
-    nti_application a = { d->train, NULL, NULL, 0, init, d->pattern };
+    int init = a.init;
+    a.train = d->train;
+    if (!a.pattern) a.pattern = d->pattern;
     uint32_t epoch = nti_new_epoch(t);
     int level = 0;
     nt_tensor **kept = (nt_tensor **)nti_low(t, (size_t)(net->depth + 1) * sizeof *kept);
@@ -24330,14 +24352,17 @@ NT_API nt_status nt_init(nt_layer *net, nt_key_value key, nt_tensor *x) {
     if (!net->touched) net->touched = ++t->serial;
     if (!nti_make_paths(net)) return t->status;
     nt_marker mark = nt_mark(t);
-    nt_tensor *y = nti_apply_steps(net, x, &d, key, 1);
+    nti_application a;
+    memset(&a, 0, sizeof a);
+    a.init = 1;
+    nt_tensor *y = nti_apply_steps(net, x, &d, key, a);
     nti_drop_nodes(t, mark.serial); // recorded for their shapes only
     nti_low_rewind(t, mark.low);
     if (!y) return t->status == NT_OK ? nti_init_memory(net) : t->status;
     return net->list && net->initialised ? NT_OK : nti_init_list(net);
 }
 
-NT_API nt_tensor *nt_apply(nt_layer *net, nt_tensor *x, const nt_apply_desc *desc) {
+static nt_tensor *nti_apply(nt_layer *net, nt_tensor *x, const nt_apply_desc *desc, nti_application a) {
     nt_apply_desc d;
     if (!net || !x || !nti_alive(x)) return NULL;
     memset(&d, 0, sizeof d);
@@ -24363,7 +24388,13 @@ NT_API nt_tensor *nt_apply(nt_layer *net, nt_tensor *x, const nt_apply_desc *des
         nti_sticky(t, NT_ERROR_SHAPE, "nt_apply: .params[%d] is %v where the network has %v", k, p, net->list[k]);
         return NULL;
     }
-    return nti_apply_steps(net, x, &d, d.key, 0);
+    return nti_apply_steps(net, x, &d, d.key, a);
+}
+
+NT_API nt_tensor *nt_apply(nt_layer *net, nt_tensor *x, const nt_apply_desc *desc) {
+    nti_application a;
+    memset(&a, 0, sizeof a);
+    return nti_apply(net, x, desc, a);
 }
 
 NT_API nt_params nt_parameters(const nt_layer *net) {
@@ -26674,6 +26705,11 @@ static const char *nti_cov_patterns_wrong(const void *pattern1, const void *patt
     return NULL;
 }
 
+static const char *nti_edges_wrong(int64_t edges) { // of a layer that takes the other kind of pattern
+    return edges ? ".edges is for nt_aggregate_layer with .sparse; else a pattern is (n, positions, positions)"
+                 : ".edges is 0, but nt_aggregate_layer has .sparse: a pattern is (n, edges, 2)";
+}
+
 // Everything but the workers' memory. Low memory of the tape is used and left for the caller to give back.
 static nt_status nti_cov_make_plan(nti_cov *w, const nt_layer *net, int64_t n1, int64_t n2) {
     nt_tape *t = w->tape;
@@ -26825,9 +26861,7 @@ static nt_status nti_cov_check_edges(const nti_cov *w, int64_t n1, int64_t n2) {
         const nti_cov_step *s = &w->step[v];
         if (s->op != NTI_COV_MIX || !nti_is_layer(s->layer, NTI_AGGREGATE)) continue;
         if ((w->d.pattern1 || w->d.pattern2) && !s->layer->aggregate.sparse != !w->d.edges)
-            return nti_kernel_bad(w->tape, NT_ERROR_ARGUMENT,
-                                  w->d.edges ? ".edges is for nt_aggregate_layer with .sparse; else a pattern is (n, positions, positions)"
-                                             : ".edges is 0, but nt_aggregate_layer has .sparse: a pattern is (n, edges, 2)");
+            return nti_kernel_bad(w->tape, NT_ERROR_ARGUMENT, nti_edges_wrong(w->d.edges));
         if (!s->layer->aggregate.sparse) continue;
         for (int second = 0; second < 1 + !w->symmetric; second++) {
             const int32_t *edge = (const int32_t *)(second ? w->d.pattern2 : w->d.pattern1);
@@ -29199,8 +29233,11 @@ typedef struct nti_paired {
     int self;                         // x1 against itself
     int64_t n[2], first[2], count[2]; // samples; the part of the matrix that is wanted
     size_t bytes;                     // of a sample
-    int tangents;
-    nt_tensor *input[2], *key; // key: of tangents
+    int tangents, chance;             // chance: each sample has a key of its own, for dropout
+    nt_tensor *input[2], *pattern[2], *own[2], *key; // own: keys of samples; key: of tangents
+    nti_graphs graphs;
+    size_t pattern_bytes; // of a sample
+    nt_key_value network; // own keys come from this one
     nt_program *program;
     int64_t samples; // of each side in a run of the program
     nti_form form;
@@ -29252,16 +29289,62 @@ static nt_tensor *nti_ntk_by_tangents(nti_paired *p, nt_tensor *f1, nt_tensor *f
     return k;
 }
 
+// Records the network of side j, with what it reads beside the samples.
+static nt_tensor *nti_paired_apply(nti_paired *p, int j) {
+    nti_application a;
+    nt_shape shape = p->d.shape;
+    memset(&a, 0, sizeof a);
+    p->input[j] = nt_input(p->t, p->d.dtype, nti_batch_shape(p->d.shape, p->samples));
+    if (p->graphs.positions >= 0) {
+        shape.rank = 2, shape.size[0] = shape.size[1] = p->graphs.positions;
+        if (p->graphs.sparse) shape.size[0] = p->d.edges, shape.size[1] = 2;
+        nt_dtype dtype = p->graphs.sparse ? NT_I32 : nti_is_float(p->d.dtype) ? p->d.dtype : NT_F32;
+        p->pattern_bytes = (size_t)(shape.size[0] * shape.size[1]) * nt_dtype_size(dtype);
+        a.pattern = p->pattern[j] = nt_input(p->t, dtype, nti_batch_shape(shape, p->samples));
+        if (!p->graphs.sparse) a.pattern = nt_cast(a.pattern, p->graphs.dtype);
+        if (!a.pattern) return NULL;
+    }
+    if (p->chance) {
+        shape.rank = 1, shape.size[0] = 2;
+        a.key = p->own[j] = nt_input(p->t, NT_U32, shape);
+        if (!a.key) return NULL;
+    }
+    return p->input[j] ? nti_apply(p->net, p->input[j], &p->d.apply, a) : NULL;
+}
+
+static nt_status nti_paired_bad(const nti_paired *p, const char *message) {
+    return nti_fail(p->t, NT_ERROR_ARGUMENT, "%s: %s", p->name, message);
+}
+
+// What the patterns of samples look like, from the layer that reads them; 0 after an error.
+static int nti_paired_graphs(nti_paired *p) {
+    nti_application a;
+    nti_kept_message kept;
+    p->graphs.positions = -1;
+    if (!p->d.pattern1) return 1;
+    memset(&a, 0, sizeof a), a.graphs = &p->graphs;
+    nt_marker mark = nt_mark(p->t);
+    nt_tensor *x = nt_input(p->t, p->d.dtype, nti_batch_shape(p->d.shape, 1)), *y = x ? nti_apply(p->net, x, &p->d.apply, a) : NULL;
+    nti_message_keep(p->t, &kept);
+    nt_rewind(p->t, mark);
+    nti_message_back(p->t, &kept);
+    const nti_graphs *g = &p->graphs;
+    if (!y) return 0;
+    if (g->positions < 0) return nti_paired_bad(p, "a pattern is given, but the network has no nt_aggregate_layer") == NT_OK;
+    if (!g->sparse != !p->d.edges) return nti_paired_bad(p, nti_edges_wrong(p->d.edges)) == NT_OK;
+    return 1;
+}
+
 // Records the kernels for blocks of p->samples; the outputs, NNGP first. *apart: 0 if the samples of a block might meet.
 static nt_params nti_paired_record(nti_paired *p, int *apart) {
     nt_tensor *f[2];
     nt_params out = nti_result_list(p->t, p->name, 2), none = nti_list(NULL, 0);
-    nt_shape shape = nti_batch_shape(p->d.shape, p->samples), key = nt_shape_make(0, NULL);
+    nt_shape key = nt_shape_make(0, NULL);
     nt_empirical_desc d = nti_paired_axes(p);
     *apart = 1, key.rank = 1, key.size[0] = 2;
     if (p->tangents) p->key = nt_input(p->t, NT_U32, key);
     for (int j = 0; j < 2; j++) {
-        p->input[j] = nt_input(p->t, p->d.dtype, shape), f[j] = nt_apply(p->net, p->input[j], &p->d.apply);
+        f[j] = nti_paired_apply(p, j);
         if (!f[j]) return none;
         if (f[j]->rank < 1 || f[j]->shape[0] != p->samples) {
             nti_sticky(p->t, NT_ERROR_SHAPE, "%s: the network makes %v of %v; axis 0 of both counts samples", p->name, f[j], p->input[j]);
@@ -29291,10 +29374,7 @@ static void nti_paired_choose(nti_paired *p) {
     nti_ntk a;
     nt_tensor *f[2];
     p->samples = p->d.apply.train ? 1 : 8;
-    for (int j = 0; j < 2; j++) {
-        nt_tensor *x = nt_input(p->t, p->d.dtype, nti_batch_shape(p->d.shape, p->samples));
-        f[j] = nt_apply(p->net, x, &p->d.apply);
-    }
+    for (int j = 0; j < 2; j++) f[j] = nti_paired_apply(p, j);
     if (f[0] && f[1] && nti_ntk_open(&a, f[0], f[1], nti_paired_params(p), &d) > 0)
         p->d.implementation = (nt_ntk_implementation)nti_ntk_choose(&a, NT_NTK_AUTO, 0);
     nt_rewind(p->t, mark); // errors come again
@@ -29306,6 +29386,7 @@ static int nti_paired_compile(nti_paired *p) {
     int apart;
     memset(&c, 0, sizeof c);
     c.budget = p->d.budget;
+    if (!nti_paired_graphs(p)) return 0;
     if ((p->d.what & NT_NTK) && !p->tangents && p->d.implementation == NT_NTK_AUTO) nti_paired_choose(p);
     p->samples = p->d.apply.train ? 1 : nti_min(NTI_PAIRED_SAMPLES, nti_max(p->count[0], p->count[1]));
     for (;;) {
@@ -29320,13 +29401,21 @@ static int nti_paired_compile(nti_paired *p) {
     }
 }
 
-// Copies samples first, first + 1 .. of side `from` into input j; the last one again behind the end.
-static void nti_paired_load(nti_paired *p, int j, int from, int64_t first) {
-    char *to = (char *)nt_data(p->input[j]);
+// Copies numbers first, first + 1 .. of n into an input; the last one again behind the end.
+static void nti_paired_copy_in(const nti_paired *p, nt_tensor *input, const char *from, size_t bytes, int64_t first, int64_t n) {
+    char *to = input ? (char *)nt_data(input) : NULL;
     if (!to) return; // the network does not read it
-    nti_n(p->input[j])->written = 1;
-    for (int64_t k = 0; k < p->samples; k++)
-        memcpy(to + (size_t)k * p->bytes, p->x[from] + (size_t)nti_min(first + k, p->n[from] - 1) * p->bytes, p->bytes);
+    nti_n(input)->written = 1;
+    for (int64_t k = 0; k < p->samples; k++) memcpy(to + (size_t)k * bytes, from + (size_t)nti_min(first + k, n - 1) * bytes, bytes);
+}
+
+// Samples first, first + 1 .. of side `from` into the inputs of side j.
+static void nti_paired_load(nti_paired *p, int j, int from, int64_t first) {
+    const char *pattern = (const char *)(from ? p->d.pattern2 : p->d.pattern1);
+    nti_paired_copy_in(p, p->input[j], p->x[from], p->bytes, first, p->n[from]);
+    if (pattern) nti_paired_copy_in(p, p->pattern[j], pattern, p->pattern_bytes, first, p->n[from]);
+    nt_key_value own = nt_key_fold_in(nt_key_fold_in(p->network, (uint32_t)from), (uint32_t)first); // of one sample: they go one at a time
+    nti_paired_copy_in(p, p->own[j], (const char *)own.word, sizeof own.word, 0, 1);
 }
 
 static int nti_paired_wants(const nti_paired *p, int64_t i, int64_t j) {
@@ -29420,7 +29509,10 @@ static nt_status nti_paired_open(nti_paired *p, nt_layer *net, const char *name,
                             (long long)(first[k] + count[k]), (long long)p->n[k]);
     }
     p->bytes = (size_t)nti_count(p->d.shape.rank, p->d.shape.size) * nt_dtype_size(p->d.dtype);
-    return NT_OK;
+    const char *wrong = nti_cov_patterns_wrong(p->d.pattern1, p->d.pattern2, p->self);
+    if (p->d.edges < 0 || p->d.edges > INT32_MAX) wrong = ".edges is a number from 0 to 2,147,483,647";
+    if (p->d.apply.pattern) wrong = ".apply.pattern is of one batch: edges of each sample are .pattern1 and .pattern2";
+    return wrong ? nti_paired_bad(p, wrong) : NT_OK;
 }
 
 static void nti_paired_copy(nti_paired *p, int what, int64_t at, const void *from, int swapped) {
@@ -29510,7 +29602,8 @@ static nt_status nti_monte_carlo(nti_paired *p, nt_key_value key, int64_t sample
         nt_key_value own = nt_key_fold_in(key, (uint32_t)*count);
         if (nti_is_cancelled(&p->d.cancel)) return NT_CANCELLED;
         if ((s = nt_init(p->net, own, x)) != NT_OK) return s;
-        own = nt_key_fold_in(own, 0x7a6e6774u); // another one for tangents
+        own = nt_key_fold_in(own, 0x7a6e6774u); // another one for tangents,
+        p->network = nt_key_fold_in(own, 1);    // and for samples
         if (p->key) nt_write(p->key, own.word);
         sums->count = *count;
         s = nti_paired_all(p, (double)*count / (double)samples, 1 / (double)samples, 0);
@@ -29529,6 +29622,7 @@ NT_API nt_status nt_kernel_monte_carlo(nt_layer *net, nt_key_value key, int64_t 
     if (!net || !desc) return NT_ERROR_ARGUMENT;
     p.d.what = desc->what, p.d.dtype = desc->dtype, p.d.shape = desc->shape, p.d.diagonal = desc->diagonal, p.d.budget = desc->budget;
     p.d.implementation = desc->implementation, p.d.progress = desc->progress, p.d.cancel = desc->cancel, p.tangents = desc->tangents;
+    p.d.apply.train = p.chance = desc->train != 0, p.d.pattern1 = desc->pattern1, p.d.pattern2 = desc->pattern2, p.d.edges = desc->edges;
     p.d.trace.count = 1, p.d.trace.axis[0] = NT_LAST, p.take = nti_paired_sum, p.user = &sums;
     sums.mean[0] = desc->nngp, sums.mean[1] = desc->ntk, sums.squares[0] = desc->nngp_squares, sums.squares[1] = desc->ntk_squares;
     if (!p.d.what) p.d.what = nti_kernels_of(desc->nngp, desc->ntk, 0);

@@ -934,6 +934,184 @@ static void mixing_arrays(void) {
     nt_tape_close(t);
 }
 
+// ---------------------------------------------------------------------------------------------------------------------
+// Graphs: each sample with edges of its own; dropout
+// ---------------------------------------------------------------------------------------------------------------------
+enum { GN = 5, GM = 3, GV = 4, GC = 2, GE = 6 };
+typedef struct graph_data { // GN samples, then GM; edges as pairs and as matrices
+    float x[(GN + GM) * GV * GC], a[(GN + GM) * GV * GV];
+    int32_t e[(GN + GM) * GE * 2];
+} graph_data;
+static void graphs_make(graph_data *g) {
+    uint64_t seed = 21;
+    memset(g, 0, sizeof *g);
+    for (int k = 0; k < (GN + GM) * GV * GC; k++) g->x[k] = (float)number(&seed);
+    memcpy(g->x + GN * GV * GC, g->x, GV * GC * sizeof *g->x); // the first of both are equal, but for their edges
+    for (int k = 0; k < (GN + GM) * GE * 2; k++) g->e[k] = (int32_t)(fabs(number(&seed)) * 997) % GV;
+    g->e[3] = -1; // no edge
+    for (int k = 0; k < (GN + GM) * GE; k++)
+        if (g->e[2 * k] >= 0 && g->e[2 * k + 1] >= 0) g->a[(k / GE * GV + g->e[2 * k]) * GV + g->e[2 * k + 1]] += 1;
+}
+
+static nt_layer *graph_net(nt_tape *t, int sparse, int width, double dropped) {
+    nt_dense_desc d;
+    nt_aggregate_desc e = { sparse };
+    memset(&d, 0, sizeof d);
+    d.parameterization = NT_PARAM_NTK, d.W_std = 1.3, d.b_std = 0.2;
+    nt_layer *some = dropped > 0 ? nt_dropout_layer(t, 1 - dropped) : nt_identity_layer(t);
+    return NT_SERIAL(t, nt_dense_layer(t, width, &d), nt_aggregate_layer(t, &e), nt_relu_layer(t), some, nt_flatten_layer(t), nt_dense_layer(t, 3, &d));
+}
+
+// Each pair by itself, recorded with its edges, is what the call says.
+static void graphs_of_arrays(int sparse) {
+    static graph_data g;
+    float got[2][GN * GN], one[2], pairs = 0, worst = 0, apart = 0;
+    graphs_make(&g);
+    nt_tape *t = nt_tape_open(NULL);
+    nt_layer *net = graph_net(t, sparse, 7, 0);
+    nt_init(net, nt_key(8), nt_input(t, NT_F32, NT_SHAPE(1, GV, GC)));
+    nt_empirical_kernel_desc d;
+    nt_empirical_desc axes;
+    memset(&d, 0, sizeof d), memset(&axes, 0, sizeof axes);
+    d.dtype = NT_F32, d.shape = NT_SHAPE(GV, GC), d.trace = axes.trace = NT_AXES(1), d.nngp = got[0], d.ntk = got[1];
+    d.edges = sparse ? GE : 0;
+    for (int two = 0; two < 2; two++) {
+        d.pattern1 = sparse ? (const void *)g.e : g.a, d.pattern2 = NULL;
+        if (two) d.pattern2 = sparse ? (const void *)(g.e + GN * GE * 2) : g.a + GN * GV * GV;
+        int columns = two ? GM : GN, ok = nt_empirical_kernel(net, g.x, GN, two ? g.x + GN * GV * GC : NULL, two ? GM : 0, &d) == NT_OK;
+        if (!ok) tap_note("%s", nt_error(t));
+        for (int k = 0; k < GN * columns && ok; k++) {
+            int at[2] = { k / columns, k % columns + (two ? GN : 0) };
+            nt_tensor *f[2];
+            for (int j = 0; j < 2; j++) {
+                nt_apply_desc a;
+                memset(&a, 0, sizeof a);
+                a.pattern = nt_constant(t, NT_F32, NT_SHAPE(1, GV, GV), g.a + at[j] * GV * GV);
+                if (sparse) a.pattern = nt_constant(t, NT_I32, NT_SHAPE(1, GE, 2), g.e + at[j] * GE * 2);
+                f[j] = nt_apply(net, nt_constant(t, NT_F32, NT_SHAPE(1, GV, GC), g.x + at[j] * GV * GC), &a);
+            }
+            ok = nt_eval(nt_empirical_nngp(f[0], f[1], &axes), &one[0]) == NT_OK &&
+                 nt_eval(nt_empirical_ntk(f[0], f[1], nt_parameters(net), &axes), &one[1]) == NT_OK;
+            for (int w = 0; w < 2; w++) worst = fmaxf(worst, fabsf(got[w][k] - one[w])), pairs += 1;
+            if (k == 0) apart = two ? fabsf(got[1][0] - apart) : got[1][0];
+        }
+        tap_ok(ok && worst < 2e-5f, "%s graphs, %s: %d kernels as by hand, %.1e", sparse ? "sparse" : "dense", two ? "two sets" : "one set",
+               (int)pairs, (double)worst);
+    }
+    tap_ok(apart > 0.1f, "the same sample with other edges is another one: %.2f", (double)apart);
+    nt_tape_close(t);
+}
+
+// The mean over networks is what nt_kernel says of graphs and of dropout, and not what it says of a mistake.
+static void means_over_graphs(int sparse, double dropped) {
+    enum { W = 128, NETS = 400 };
+    static graph_data g;
+    double mean[2][GN * GN], squares[2][GN * GN], error[2][GN * GN];
+    float limit[2][GN * GN], mistaken[2][GN * GN];
+    int64_t count = 0;
+    graphs_make(&g);
+    memcpy(g.x + 4 * GV * GC, g.x, GV * GC * sizeof *g.x); // a copy, of which other units are dropped
+    nt_tape *t = nt_tape_open(NULL);
+    nt_layer *net = graph_net(t, sparse, W, dropped);
+    nt_kernel_desc k;
+    nt_monte_carlo_desc d;
+    for (int two = 0; two < (dropped > 0 ? 1 : 2); two++) { // two sets share no sample: no unit is dropped in both
+        int columns = two ? GM : GN;
+        memset(&k, 0, sizeof k), memset(&d, 0, sizeof d), count = 0;
+        k.dtype = d.dtype = NT_F32, k.shape = d.shape = NT_SHAPE(GV, GC), k.train = d.train = dropped > 0, k.edges = d.edges = sparse ? GE : 0;
+        k.pattern1 = d.pattern1 = sparse ? (const void *)g.e : g.a;
+        if (two) k.pattern2 = d.pattern2 = sparse ? (const void *)(g.e + GN * GE * 2) : g.a + GN * GV * GV;
+        const float *x2 = two ? g.x + GN * GV * GC : NULL;
+        k.nngp = limit[0], k.ntk = limit[1], d.count = &count, d.tangents = 1;
+        d.nngp = mean[0], d.ntk = mean[1], d.nngp_squares = squares[0], d.ntk_squares = squares[1];
+        int ok = nt_kernel(net, g.x, GN, x2, two ? GM : 0, &k) == NT_OK, early = NETS / 3;
+        k.nngp = mistaken[0], k.ntk = mistaken[1], k.train = 0;
+        if (!dropped) k.pattern1 = k.pattern2 = NULL, k.edges = 0;
+        ok = ok && nt_kernel(net, g.x, GN, x2, two ? GM : 0, &k) == NT_OK;
+        ok = ok && nt_kernel_monte_carlo(net, nt_key(6), early, g.x, GN, x2, two ? GM : 0, &d) == NT_OK;
+        ok = ok && nt_kernel_monte_carlo(net, nt_key(6), NETS, g.x, GN, x2, two ? GM : 0, &d) == NT_OK && count == NETS;
+        if (!ok) tap_note("%s", nt_error(t));
+        double right = 0, wrong = 0;
+        for (int w = 0; w < 2; w++) {
+            nt_standard_errors(squares[w], count, GN * columns, error[w]);
+            for (int j = 0; j < GN * columns && ok; j++) {
+                double allowed = 5 * error[w][j] + 2.0 / W * fabs((double)limit[w][j]);
+                right = fmax(right, fabs(mean[w][j] - (double)limit[w][j]) / allowed);
+                wrong = fmax(wrong, fabs(mean[w][j] - (double)mistaken[w][j]) / allowed);
+            }
+        }
+        tap_ok(ok && right < 1 && wrong > 1, "%s graphs, %g kept, %s: %.2f of what is allowed, %.1f of the kernel %s", sparse ? "sparse" : "dense",
+               dropped > 0 ? dropped : 1, two ? "two sets" : "one set", right, wrong, dropped > 0 ? "without dropout" : "without edges");
+    }
+    nt_tape_close(t);
+}
+
+// Equal samples of two sets lose other units.
+static void dropped_apart(void) {
+    enum { W = 128, NETS = 400 };
+    static graph_data g;
+    double mean[2][GM], squares[2][GM], error[GM], worst = 0;
+    float limit[2][GM];
+    graphs_make(&g);
+    nt_tape *t = nt_tape_open(NULL);
+    nt_layer *net = graph_net(t, 0, W, 0.6);
+    nt_kernel_desc k;
+    nt_monte_carlo_desc d;
+    memset(&k, 0, sizeof k), memset(&d, 0, sizeof d);
+    k.dtype = d.dtype = NT_F32, k.shape = d.shape = NT_SHAPE(GV, GC), k.train = d.train = 1;
+    k.pattern1 = d.pattern1 = g.a, k.pattern2 = d.pattern2 = g.a + GN * GV * GV;
+    k.nngp = limit[0], k.ntk = limit[1], d.tangents = 1;
+    d.nngp = mean[0], d.ntk = mean[1], d.nngp_squares = squares[0], d.ntk_squares = squares[1];
+    int ok = nt_kernel(net, g.x, 1, g.x + GN * GV * GC, GM, &k) == NT_OK &&
+             nt_kernel_monte_carlo(net, nt_key(6), NETS, g.x, 1, g.x + GN * GV * GC, GM, &d) == NT_OK;
+    for (int w = 0; w < 2; w++) {
+        nt_standard_errors(squares[w], NETS, GM, error);
+        for (int j = 0; j < GM && ok; j++)
+            worst = fmax(worst, fabs(mean[w][j] - (double)limit[w][j]) / (5 * error[j] + 2.0 / W * fabs((double)limit[w][j])));
+    }
+    double shared = (fabs((double)limit[1][0]) / 0.6 - mean[1][0]) / error[0]; // were the same units dropped
+    tap_ok(ok && worst < 1 && shared > 3, "dropout of two sets: %.2f of what is allowed; %.1f errors from the same units", worst, shared);
+    nt_tape_close(t);
+}
+
+static void errors_of_graphs(void) {
+    static graph_data g;
+    float k[GN * GN];
+    double mean[GN * GN];
+    graphs_make(&g);
+    nt_tape *t = nt_tape_open(NULL);
+    nt_layer *net = graph_net(t, 0, 5, 0), *edges = graph_net(t, 1, 5, 0), *plain = nt_dense_layer(t, 3, NULL);
+    nt_init(net, nt_key(1), nt_input(t, NT_F32, NT_SHAPE(1, GV, GC))), nt_init(edges, nt_key(1), nt_input(t, NT_F32, NT_SHAPE(1, GV, GC)));
+    nt_init(plain, nt_key(1), nt_input(t, NT_F32, NT_SHAPE(1, GV, GC)));
+    nt_empirical_kernel_desc d;
+    nt_monte_carlo_desc m;
+    memset(&d, 0, sizeof d), memset(&m, 0, sizeof m);
+    d.dtype = m.dtype = NT_F32, d.shape = m.shape = NT_SHAPE(GV, GC), d.trace = NT_AXES(NT_LAST), d.ntk = k, m.ntk = mean;
+#define NO(net, x2, n2, status, text) refused(t, nt_empirical_kernel(net, g.x, GN, x2, n2, &d) == status, status, text)
+    NO(net, NULL, 0, NT_ERROR_ARGUMENT, ".pattern1");
+    d.pattern1 = g.a;
+    NO(net, g.x, GM, NT_ERROR_ARGUMENT, "nt_empirical_kernel: .pattern1 is given, .pattern2 is NULL");
+    NO(plain, NULL, 0, NT_ERROR_ARGUMENT, "no nt_aggregate_layer");
+    NO(edges, NULL, 0, NT_ERROR_ARGUMENT, ".edges is 0");
+    d.edges = GE;
+    NO(net, NULL, 0, NT_ERROR_ARGUMENT, ".edges is for");
+    d.edges = -1;
+    NO(net, NULL, 0, NT_ERROR_ARGUMENT, ".edges is a number");
+    d.edges = 0, d.pattern2 = g.a + 1;
+    NO(net, NULL, 0, NT_ERROR_ARGUMENT, "x2 is NULL");
+    d.pattern1 = g.e, d.pattern2 = NULL, d.edges = GE, g.e[2 * GE + 1] = GV;
+    NO(edges, NULL, 0, NT_ERROR_DATA, "");
+    d.pattern1 = NULL, d.edges = 0, d.apply.pattern = nt_constant(t, NT_F32, NT_SHAPE(1, GV, GV), g.a);
+    NO(net, NULL, 0, NT_ERROR_ARGUMENT, ".apply.pattern is of one batch");
+    m.pattern2 = g.a;
+    refused(t, nt_kernel_monte_carlo(net, nt_key(1), 2, g.x, GN, g.x, GM, &m) == NT_ERROR_ARGUMENT, NT_ERROR_ARGUMENT,
+            "nt_kernel_monte_carlo: .pattern2 is given, .pattern1 is NULL");
+    m.pattern1 = g.a;
+    refused(t, nt_kernel_monte_carlo(plain, nt_key(1), 2, g.x, GN, g.x, GM, &m) == NT_ERROR_ARGUMENT, NT_ERROR_ARGUMENT, "no nt_aggregate_layer");
+#undef NO
+    nt_tape_close(t);
+}
+
 // Recorded, by arrays, over random networks; 0 after an error.
 static double all_of_it(nt_tape *t) {
     float x[4 * 8], k[16], h[16];
@@ -1042,6 +1220,8 @@ int main(void) {
     while_training(), no_parameters();
     errors(), errors_of_arrays(), mixing_arrays(), little_memory();
     of_arrays(0), of_arrays(1);
+    for (int sparse = 0; sparse < 2; sparse++) graphs_of_arrays(sparse), means_over_graphs(sparse, 0);
+    means_over_graphs(0, 0.6), dropped_apart(), errors_of_graphs();
     for (int relu = 0; relu < 2; relu++) monte_carlo(relu, 0), monte_carlo(relu, 5);
     constant_memory();
     what_it_costs(), transformed();
