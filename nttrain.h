@@ -963,6 +963,9 @@ NT_API nt_layer *nt_gabor_layer(nt_tape *t);                             // exp(
 NT_API nt_layer *nt_monomial_layer(nt_tape *t, int degree);              // x^degree, degree 0 to 1,000
 NT_API nt_layer *nt_rectified_monomial_layer(nt_tape *t, int degree);    // the same where x >= 0, else 0
 NT_API nt_layer *nt_polynomial_layer(nt_tape *t, int count, const double *coefficients); // sum of coefficients[k] x^k; they are copied
+// Linear between points that rise, 16 at most (a kernel's work is their square): slopes[0] before at[0], slopes[k] between at[k - 1] and
+// at[k]; `zero` is the value at 0. Both arrays are copied. nt_relu6: at 0, 6, slopes 0, 1, 0, zero 0. Derivatives at points: the mean.
+NT_API nt_layer *nt_piecewise_linear_layer(nt_tape *t, int count, const double *at, const double *slopes, double zero);
 NT_API nt_layer *nt_hermite_layer(nt_tape *t, int degree); // He_degree(x) / sqrt(degree!); its kernel assumes inputs of variance 1
 // A kernel without a finite network (nt_apply says so): sqrt(q1 q2) exp(gamma (rho + shift)); clip: rho is kept in [-1, 1].
 NT_API nt_layer *nt_exp_normalized_layer(nt_tape *t, double gamma, double shift, int clip);
@@ -1159,7 +1162,10 @@ NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, cons
 // forms are exact to rounding, at correlation +-1 too. Functions without one are expanded, and exact at u = v; elsewhere the error (of
 // kdot; that of k is ten or more times smaller), relative to the root of the two values at u = u and v = v, is at most, for variances
 // up to 1, 10 and 100: softplus, sigmoid 1e-10 2e-7 4e-4; silu, gelu_tanh, mish 1e-9 1e-6 2e-4; tanh, atan 1e-8 1e-4 5e-3; elu (alpha 1)
-// 1e-5 1e-4 4e-4; functions with a kink at 0, such as selu, 2e-3 3e-3 1e-2; soft_sign 4e-4 5e-3 3e-2. Kinks elsewhere: 0.1 and worse.
+// 1e-5 1e-4 4e-4; functions with a kink at 0, such as selu, 2e-3 3e-3 1e-2; soft_sign 4e-4 5e-3 3e-2. Kinks elsewhere: 0.1 and worse,
+// unless f is linear between them: relu6, hard_tanh, hard_sigmoid, nt_piecewise_linear_layer are closed forms, to 1e-12 (in f32 2e-6) of
+// the same root, or, where f is flat around 0 and variances are small, of that of a straight line with its largest slope. If both variances
+// are above 1e8, bounded ones lose digits where correlations come close to 1: 1e-9 is left at 1e12.
 typedef struct nt_dual { double k, kdot; } nt_dual;
 NT_API nt_dual nt_layer_dual(const nt_layer *activation, double q11, double q22, double q12);
 
@@ -3197,6 +3203,7 @@ typedef struct nti_update_table {
 //     gaussian  a^2 / sqrt(W - (g q12)^2), g = -2 b
 //     sign      2 / pi asin(rho)
 //     monomials by Stein's identity, one degree after the other; the rectified ones are those of Cho, Saul 2009
+//     piecewise linear functions by the bivariate normal distribution: at nti_hinge
 enum {
     NTI_DUAL_NONE,
     NTI_DUAL_ABRELU,             // a min(x, 0) + b max(x, 0)
@@ -3214,8 +3221,10 @@ enum {
     NTI_DUAL_HERMITE,            // He_degree(x) / sqrt(degree!), as if variances were 1: q12^degree
     NTI_DUAL_EXP_NORMALIZED,     // sqrt(q11 q22) exp(a (correlation + b)), of no function; degree: clip the correlation (it always is)
     NTI_DUAL_FUNCTION,           // f(user, x), smooth or with a kink at 0; by expansion in Hermite polynomials
+    NTI_DUAL_HINGES,             // linear between points: coefficients are `count` of them, rising, then count + 1 slopes; at 0 it is c
     NTI_DUAL_COUNT
 };
+#define NTI_HINGES_MAX 16 // the work grows with the square
 typedef struct nti_dual {
     int kind; // 0: none
     double a, b, c;
@@ -3242,8 +3251,10 @@ static int nti_dual_rows(const nti_dual *d) { return d->kind == NTI_DUAL_POLYNOM
 static int nti_dual_expanded(const nti_dual *d) { return d->kind == NTI_DUAL_POLYNOMIAL || d->kind == NTI_DUAL_FUNCTION; }
 // Numbers that prepare makes of one variance. Expansions: 1 / sqrt(q), then the rows of nti_dual_coefficients.
 // Others: sqrt(q), half of what its rounding lost (relative), 1 / sqrt(q), and 1 / sqrt(1 + g q) where the rule has such a root.
+// Hinges: the same three, three means, and four for each hinge.
 static int nti_dual_sides(const nti_dual *d) {
     if (nti_dual_expanded(d)) return 1 + nti_dual_rows(d);
+    if (d->kind == NTI_DUAL_HINGES) return 6 + 4 * d->count;
     return d->kind == NTI_DUAL_ERF || d->kind == NTI_DUAL_GELU || d->kind == NTI_DUAL_GAUSSIAN || d->kind == NTI_DUAL_GABOR ? 4 : 3;
 }
 // Of four variances, see >>expansions: a_0 and a_n / sqrt(q) for n > 0, `count` from `first` on; then a and t of the odd and of the even
@@ -6830,6 +6841,197 @@ static void NTI_K(nti_self_series)(const nti_dual *d, NTI_T *q, NTI_T *t, int64_
     }
 }
 
+// Piecewise linear functions: slopes change by a_i where u passes t_i. With unit normal x, y of correlation c, h = t_i / s1, k = t_j / s2
+// and w = sqrt(1 - c^2), by Price's theorem twice,
+//     E f'(u) f'(v) = E f'(u) E f'(v) + sum of a_i a_j I,        I = P(x > h, y > k) - P(x > h) P(y > k)
+//     E f(u) f(v) = E f(u) E f(v) + q12 E f'(u) E f'(v) + r sum of a_i a_j J,        J = the integral of I over correlations up to c
+// and by Owen's function T (1956), where e(x) = erf(x / sqrt(2)), U(h, z) = T(h, z / h) less its value of small h and z, which is
+// atan(z / h) / (2 pi), z = (k - c h) / w and z' = (h - c k) / w:
+//     I = asin(c) / (2 pi) - e(h) e(k) / 4 - U(h, z) - U(k, z')
+//     J = (c + h k) I + (w exp(-(h^2 - 2 c h k + k^2) / (2 w^2)) - exp(-(h^2 + k^2) / 2)) / (2 pi)
+//         + (k exp(-h^2 / 2) (e(z) - e(k)) + h exp(-k^2 / 2) (e(z') - e(h))) / sqrt(8 pi)
+// Of large s, from where all hinges seem near, a bounded f leaves the order of h k of J. So the values at h = k = 0 are taken together,
+// times the changes of the slope by all near hinges, and the first order is left out where it cancels. If c < 0, y and k change their
+// signs. U is an integral over an angle, of at most 45 degrees: of more, h and z change places. Half of Gauss's rule for twice the angle
+// gives it to rounding.
+typedef struct NTI_K(nti_hinge) {
+    NTI_V h, e, rest, p; // h, e(h), e(h) - sqrt(2 / pi) h, exp(-h^2 / 2) - 1
+} NTI_K(nti_hinge);
+#define NTI_HINGE NTI_K(nti_hinge)
+#define NTI_HINGE_SIDES 6 // before the hinges: those of all rules, E f, E f', the change of the slope by near hinges
+#if NTI_F64
+static const double NTI_K(nti_hinge_nodes)[][2] = { // squared, and weights
+    { 0.0058563084367956146, 0.15275338713072628 }, { 0.051886393980323686, 0.14917298647260424 },
+    { 0.13965624074297703, 0.1420961093183824 },    { 0.26098509368222639, 0.13168863844917689 },
+    { 0.40456428476574752, 0.11819453196151861 },   { 0.55701131460044329, 0.10193011981724071 },
+    { 0.70411729240009036, 0.083276741576704713 },  { 0.83217165208702359, 0.06267204833410879 },
+    { 0.92924187657989554, 0.040601429800386446 },  { 0.98630441451934903, 0.017614007139150893 }
+};
+#else
+// clang-format off
+static const float NTI_K(nti_hinge_nodes)[][2] = {
+    { 0.0221635688f, 0.295524225f }, { 0.187831568f, 0.269266719f }, { 0.461597361f, 0.219086363f },
+    { 0.748334628f, 0.149451349f }, { 0.948493926f, 0.0666713443f }
+};
+// clang-format on
+#endif
+#define NTI_HINGE_FAR NTI_C(sizeof(NTI_T) == 8 ? 7.7 : 5) // deviations: P(x > h) is below 1e-14 and 5e-7
+#define NTI_TURN NTI_C(0.15915494309189533577)            // 1 / (2 pi)
+#define NTI_PHI0 NTI_C(0.39894228040143267794)            // 1 / sqrt(2 pi)
+
+// As seen by a deviation; at so many of them a hinge is far: it does not count.
+static NTI_INLINE NTI_HINGE NTI_K(nti_hinge_of)(double at, NTI_V s, NTI_V inverse) {
+    const NTI_T far = NTI_HINGE_FAR;
+    const int count = (int)(sizeof NTI_K(nti_erf_poly) / sizeof(NTI_T)) - 1;
+    NTI_V one = NTI_SPLAT(1), end = NTI_SPLAT(at > 0 ? far : at < 0 ? -far : 0), h = inverse * (NTI_T)at;
+    NTI_HINGE g;
+    g.h = NTI_K(nti_clamp)(NTI_CHOOSE(NTI_EQ(s, NTI_SPLAT(0)), end, h), NTI_SPLAT(-far), NTI_SPLAT(far));
+    NTI_VI gone = NTI_LE(NTI_SPLAT(far), NTI_ABS(g.h));
+    NTI_V x = g.h * NTI_C(0.70710678118654752440), x2 = x * x, small = x * x2 * NTI_K(nti_poly)(x2, NTI_K(nti_erf_poly) + 1, count);
+    g.e = NTI_CHOOSE(gone, NTI_COPYSIGN(one, g.h), NTI_K(nti_erf)(x));
+    g.rest = NTI_CHOOSE(NTI_LT(x2, NTI_SPLAT(0.25)), small, g.e - g.h * (2 * NTI_PHI0));
+    g.p = NTI_CHOOSE(gone, -one, NTI_K(nti_expm1_half)(-x2) * NTI_C(2));
+    return g;
+}
+static NTI_INLINE NTI_HINGE NTI_K(nti_hinge_load)(const NTI_T *side, int64_t pitch, int i) {
+    const NTI_T *at = side + (NTI_HINGE_SIDES + 4 * i) * pitch;
+    NTI_HINGE g;
+    g.h = NTI_LOAD(at), g.e = NTI_LOAD(at + pitch), g.rest = NTI_LOAD(at + 2 * pitch), g.p = NTI_LOAD(at + 3 * pitch);
+    return g;
+}
+static NTI_INLINE NTI_V NTI_K(nti_hinge_weight)(const nti_dual *d, int i, NTI_V e) {
+    const double *slope = d->coefficients + d->count + i;
+    return NTI_CHOOSE(NTI_LT(NTI_ABS(e), NTI_SPLAT(1)), NTI_SPLAT(slope[1] - slope[0]), NTI_SPLAT(0));
+}
+
+// E f, E f' and the change of the slope by near hinges, of one variance. What hinges change is added to f near 0 if s is small, and else to
+// f far away, so that nothing cancels.
+static NTI_INLINE void NTI_K(nti_hinge_means)(const nti_dual *d, NTI_V s, NTI_V inverse, NTI_V means[3]) {
+    const double *at = d->coefficients, *slope = at + d->count;
+    double most = 0, ends = (slope[0] + slope[d->count]) / 2, middle = ends, bend = slope[d->count] - slope[0], base = d->c;
+    for (int i = 0; i < d->count; i++) {
+        double a = slope[i + 1] - slope[i], distance = at[i] < 0 ? -at[i] : at[i];
+        most = distance > most ? distance : most, base -= a * distance / 2;
+        middle += at[i] > 0 ? -a / 2 : at[i] < 0 ? a / 2 : 0;
+    }
+    const NTI_V zero = NTI_SPLAT(0), one = NTI_SPLAT(1);
+    NTI_VI near = NTI_LT(s, NTI_SPLAT(most)), all = NTI_EQ(zero, zero);
+    NTI_V sum = NTI_CHOOSE(near, zero, NTI_SPLAT(bend)), part = zero, turn = zero, bent = zero;
+    for (int i = 0; i < d->count; i++) {
+        NTI_HINGE g = NTI_K(nti_hinge_of)(at[i], s, inverse);
+        NTI_V a = NTI_SPLAT(slope[i + 1] - slope[i]), e = NTI_ABS(g.e), change = a * NTI_CHOOSE(near, e - one, e);
+        sum = NTI_FMA(a, NTI_CHOOSE(near, one + g.p, g.p), sum);
+        part = NTI_FMA(change, NTI_SPLAT(at[i] < 0 ? -at[i] : at[i]), part);
+        turn = turn + (at[i] > 0 ? change : at[i] < 0 ? -change : zero);
+        bent = bent + NTI_K(nti_hinge_weight)(d, i, g.e), all = all & NTI_LT(e, one);
+    }
+    means[0] = NTI_FMA(s * NTI_PHI0, sum, part * NTI_C(0.5)) + NTI_CHOOSE(near, NTI_SPLAT(d->c), NTI_SPLAT(base));
+    means[1] = NTI_FMA(turn, NTI_SPLAT(-0.5), NTI_CHOOSE(near, NTI_SPLAT(middle), NTI_SPLAT(ends)));
+    means[2] = NTI_CHOOSE(all, NTI_SPLAT(bend), bent);
+}
+static void NTI_K(nti_prepare_hinges)(const nti_dual *d, const NTI_T *q, NTI_T *side, int64_t n) {
+    for (int64_t j = 0; j < n; j += NTI_W) {
+        NTI_V s, h, inverse, means[3];
+        NTI_K(nti_dual_root)(NTI_LOAD(q + j), &s, &h, &inverse);
+        NTI_K(nti_hinge_means)(d, s, inverse, means);
+        NTI_STORE(side + j, s), NTI_STORE(side + n + j, h), NTI_STORE(side + 2 * n + j, inverse);
+        for (int k = 0; k < 3; k++) NTI_STORE(side + (3 + k) * n + j, means[k]);
+        for (int i = 0; i < d->count; i++) {
+            NTI_HINGE g = NTI_K(nti_hinge_of)(d->coefficients[i], s, inverse);
+            NTI_T *to = side + (NTI_HINGE_SIDES + 4 * i) * n + j;
+            NTI_STORE(to, g.h), NTI_STORE(to + n, g.e), NTI_STORE(to + 2 * n, g.rest), NTI_STORE(to + 3 * n, g.p);
+        }
+    }
+}
+
+// U(h, z) + e(h) e(z) / 4: of the order of h z.
+static NTI_INLINE NTI_V NTI_K(nti_hinge_turn)(NTI_V h, NTI_V e, NTI_V z, NTI_V ez) {
+    NTI_V h2 = h * h, z2 = z * z, sum = NTI_SPLAT(0), half = NTI_SPLAT(-0.5), one = NTI_SPLAT(1);
+    NTI_VI flat = NTI_LE(z2, h2);
+    NTI_V large = NTI_MOST(NTI_CHOOSE(flat, h2, z2), NTI_DUAL_MIN), small = NTI_CHOOSE(flat, z2, h2), ratio = small / large;
+    if (!NTI_K(nti_any)(NTI_LT(NTI_SPLAT(0), small))) return NTI_SPLAT(0); // a hinge at 0
+    large = large * half;
+    for (size_t m = 0; m < sizeof NTI_K(nti_hinge_nodes) / sizeof NTI_K(nti_hinge_nodes)[0]; m++) {
+        const NTI_V x2 = NTI_SPLAT(NTI_K(nti_hinge_nodes)[m][0]), weight = NTI_SPLAT(NTI_K(nti_hinge_nodes)[m][1]);
+        NTI_V y = NTI_K(nti_expm1_half)(NTI_FMA(small * half, x2, large));
+        sum = NTI_FMA(weight, y / NTI_FMA(ratio, x2, one), sum);
+    }
+    sum = NTI_COPYSIGN(sum * NTI_SQRT(ratio) * (2 * NTI_TURN), h * z);
+    return NTI_CHOOSE(flat, e * ez * NTI_C(0.25) - sum, sum) + NTI_SPLAT(0); // 0 has no sign here, either
+}
+// I and J of two hinges, less those of h = k = 0. turn: I of these; u: both nti_hinge_turn; g: w (exp(..) - 1), as in J; ea, eb: e(z) and
+// e(z').
+static NTI_INLINE NTI_V NTI_K(nti_hinge_join)(NTI_HINGE a, NTI_HINGE b, NTI_V near, NTI_V turn, NTI_V u, NTI_V g, NTI_V ea, NTI_V eb,
+                                              NTI_V *dot) {
+    NTI_V quarter = NTI_SPLAT(0.25), rest = a.e * b.e * -quarter - u, i = NTI_FMA(NTI_FMA(a.e, ea, b.e * eb), quarter, rest);
+    NTI_V p = NTI_FMA(a.p, b.p, a.p + b.p), first = (a.h + b.h) * (ea + eb) + (a.p * b.h * ea + b.p * a.h * eb);
+    first = first - (NTI_FMA(a.p, b.h, b.h) * b.e + NTI_FMA(b.p, a.h, a.h) * a.e);
+    *dot = i;
+    NTI_V j = NTI_FMA(a.h * b.h, turn + i, rest - near * i) + NTI_FMA(a.rest, ea, b.rest * eb) * quarter;
+    return NTI_FMA(first, NTI_SPLAT(NTI_PHI0 / 2), NTI_FMA(g - p, NTI_SPLAT(NTI_TURN), j));
+}
+static NTI_INLINE NTI_V NTI_K(nti_hinge_pair)(NTI_HINGE a, NTI_HINGE b, NTI_V near, NTI_V w, NTI_V turn, NTI_V *dot) {
+    const NTI_V most = NTI_SPLAT(sizeof(NTI_T) == 8 ? 1e100 : 1e18), wide = NTI_MOST(w, NTI_SPLAT(sizeof(NTI_T) == 8 ? 1e-150 : 1e-30));
+    NTI_V apart = a.h - b.h, far = apart / wide;
+    NTI_V za = NTI_K(nti_clamp)((a.h * near - apart) / wide, -most, most), zb = NTI_K(nti_clamp)((b.h * near + apart) / wide, -most, most);
+    NTI_V ea = NTI_K(nti_erf)(za * NTI_C(0.70710678118654752440)), eb = NTI_K(nti_erf)(zb * NTI_C(0.70710678118654752440));
+    NTI_V u = NTI_K(nti_hinge_turn)(a.h, a.e, za, ea) + NTI_K(nti_hinge_turn)(b.h, b.e, zb, eb);
+    far = NTI_K(nti_clamp)(far, -most, most);
+    NTI_V size = NTI_FMA(far, far * NTI_C(-0.5), -(a.h * b.h) / (NTI_C(2) - near));
+    return NTI_K(nti_hinge_join)(a, b, near, turn, u, w * NTI_K(nti_expm1_half)(size) * NTI_C(2), ea, eb, dot);
+}
+static NTI_INLINE NTI_V NTI_K(nti_hinge_flip)(NTI_V x, NTI_V sign) { return NTI_K(nti_dual_by_sign)(sign, x, -x); }
+
+static void NTI_K(nti_pair_hinges)(const nti_dual *d, NTI_T *k, NTI_T *t, const NTI_T *side1, const NTI_T *side2, int64_t pitch,
+                                   int64_t n) {
+    const NTI_V zero = NTI_SPLAT(0), one = NTI_SPLAT(1);
+    for (int64_t l = 0; l < n; l += NTI_W) {
+        const NTI_T *x = side1 + l, *y = side2 + l;
+        const NTI_DUAL_POINT p = NTI_K(nti_dual_at)(k, side1, side2, pitch, l, 0);
+        NTI_V near = NTI_LEAST(p.near, one), c = one - near, w = NTI_SQRT(near * (NTI_C(2) - near)), dot;
+        NTI_V turn = NTI_K(nti_angle)(c, w) * NTI_TURN, bend = NTI_LOAD(x + 5 * pitch) * NTI_LOAD(y + 5 * pitch);
+        NTI_V sum = bend * NTI_FMA(w - one, NTI_SPLAT(NTI_TURN), c * turn), slope = bend * turn;
+        for (int i = 0; i < d->count; i++) {
+            NTI_HINGE a = NTI_K(nti_hinge_load)(x, pitch, i);
+            NTI_V weight = NTI_K(nti_hinge_weight)(d, i, a.e);
+            if (!NTI_K(nti_any)(NTI_LT(zero, NTI_ABS(weight)))) continue; // it would add 0
+            for (int j = 0; j < d->count; j++) {
+                NTI_HINGE b = NTI_K(nti_hinge_load)(y, pitch, j);
+                NTI_V both = weight * NTI_K(nti_hinge_weight)(d, j, b.e);
+                if (!NTI_K(nti_any)(NTI_LT(zero, NTI_ABS(both)))) continue;
+                b.h = NTI_K(nti_hinge_flip)(b.h, p.k), b.e = NTI_K(nti_hinge_flip)(b.e, p.k), b.rest = NTI_K(nti_hinge_flip)(b.rest, p.k);
+                sum = NTI_FMA(both, NTI_K(nti_hinge_pair)(a, b, near, w, turn, &dot), sum), slope = NTI_FMA(both, dot, slope);
+            }
+        }
+        NTI_V both = NTI_LOAD(x + 4 * pitch) * NTI_LOAD(y + 4 * pitch), means = NTI_LOAD(x + 3 * pitch) * NTI_LOAD(y + 3 * pitch);
+        NTI_STORE(k + l, NTI_FMA(p.r, sum, NTI_FMA(p.k, both, means)));
+        if (t) NTI_STORE(t + l, NTI_LOAD(t + l) * (both + NTI_K(nti_hinge_flip)(slope, p.k)));
+    }
+}
+// At u = v there is nothing to integrate: z is infinite, or 0 of a hinge with itself.
+static void NTI_K(nti_self_hinges)(const nti_dual *d, NTI_T *q, NTI_T *t, int64_t n) {
+    const NTI_V zero = NTI_SPLAT(0), one = NTI_SPLAT(1), quarter = NTI_SPLAT(0.25);
+    for (int64_t l = 0; l < n; l += NTI_W) {
+        const NTI_DUAL_POINT p = NTI_K(nti_dual_alone)(NTI_LOAD(q + l), 0);
+        NTI_VI none = NTI_EQ(p.s1, zero);
+        NTI_V inverse = NTI_CHOOSE(none, zero, one / p.s1), means[3], dot;
+        NTI_K(nti_hinge_means)(d, p.s1, inverse, means);
+        NTI_V bend = means[2] * means[2], sum = bend * NTI_C(0.25 - 0.15915494309189533577), slope = bend * quarter;
+        for (int i = 0; i < d->count; i++) {
+            NTI_HINGE a = NTI_K(nti_hinge_of)(d->coefficients[i], p.s1, inverse);
+            NTI_V weight = NTI_K(nti_hinge_weight)(d, i, a.e);
+            for (int j = 0; j < d->count; j++) {
+                NTI_HINGE b = NTI_K(nti_hinge_of)(d->coefficients[j], p.s1, inverse);
+                NTI_V both = weight * NTI_K(nti_hinge_weight)(d, j, b.e), e = NTI_SPLAT(i < j ? 1 : i > j ? -1 : 0);
+                sum = NTI_FMA(both, NTI_K(nti_hinge_join)(a, b, zero, quarter, zero, zero, e, -e, &dot), sum);
+                slope = NTI_FMA(both, dot, slope);
+            }
+        }
+        NTI_STORE(q + l, NTI_FMA(p.r, sum, NTI_FMA(p.r * means[1], means[1], means[0] * means[0])));
+        if (t) NTI_STORE(t + l, NTI_LOAD(t + l) * NTI_FMA(means[1], means[1], NTI_CHOOSE(none, zero, slope)));
+    }
+}
+
 typedef void (*NTI_K(nti_pair_rule))(const nti_dual *, NTI_T *, NTI_T *, const NTI_T *, const NTI_T *, int64_t, int64_t);
 typedef void (*NTI_K(nti_self_rule))(const nti_dual *, NTI_T *, NTI_T *, int64_t);
 #define NTI_DUAL_BOTH(name) { NTI_K(nti_pair_##name), NTI_K(nti_self_##name) }
@@ -6841,12 +7043,17 @@ static const struct {
     NTI_DUAL_BOTH(sin),    NTI_DUAL_BOTH(sin),     NTI_DUAL_BOTH(exp),        NTI_DUAL_BOTH(gaussian),
     NTI_DUAL_BOTH(gabor),  NTI_DUAL_BOTH(sign),    NTI_DUAL_BOTH(monomial),   NTI_DUAL_BOTH(rectified),
     NTI_DUAL_BOTH(series), NTI_DUAL_BOTH(hermite), NTI_DUAL_BOTH(normalized), NTI_DUAL_BOTH(series),
+    NTI_DUAL_BOTH(hinges),
 };
 static void NTI_K(nti_dual_prepare)(const nti_dual *d, const void *q, void *side, int64_t n) {
     const NTI_T *x = (const NTI_T *)q;
     NTI_T *to = (NTI_T *)side;
     if (nti_dual_expanded(d)) {
         NTI_K(nti_prepare_series)(d, x, to, n);
+        return;
+    }
+    if (d->kind == NTI_DUAL_HINGES) {
+        NTI_K(nti_prepare_hinges)(d, x, to, n);
         return;
     }
     const NTI_T g = NTI_K(nti_dual_begin)(d).g;
@@ -6865,6 +7072,11 @@ static void NTI_K(nti_dual_self)(const nti_dual *d, void *q, void *t, int64_t n)
     NTI_K(nti_dual_rules)[d->kind].self(d, (NTI_T *)q, (NTI_T *)t, n);
 }
 static const nti_dual_table NTI_K(nti_dual_table) = { NTI_K(nti_dual_prepare), NTI_K(nti_dual_pair), NTI_K(nti_dual_self) };
+#undef NTI_HINGE
+#undef NTI_HINGE_SIDES
+#undef NTI_HINGE_FAR
+#undef NTI_TURN
+#undef NTI_PHI0
 #undef NTI_DUAL_POLY
 #undef NTI_LEAST
 #undef NTI_MOST
@@ -22744,6 +22956,22 @@ static nt_tensor *nti_affine_of(nt_tensor *(*f)(nt_tensor *x), nt_tensor *x, dou
     return outer != 0 ? nt_add_scalar(x, outer) : x;
 }
 
+// Its value at 0, and slopes times what x has gone through of each interval.
+static nt_tensor *nti_hinges(nt_tensor *x, const nti_dual *d) {
+    const double *at = d->coefficients, *slope = at + d->count;
+    nt_tensor *y = NULL;
+    double base = d->c;
+    for (int k = 0; k <= d->count; k++) {
+        double low = k ? at[k - 1] : -HUGE_VAL, high = k < d->count ? at[k] : HUGE_VAL;
+        if (slope[k] == 0) continue;
+        base -= slope[k] * (low > 0 ? low : high < 0 ? high : 0);
+        nt_tensor *part = d->count ? nt_clamp(x, low, high) : x;
+        if (slope[k] != 1) part = nt_scale(part, slope[k]);
+        y = y ? nt_add(y, part) : part;
+    }
+    return !y ? nt_full_like(x, base) : base != 0 ? nt_add_scalar(y, base) : y;
+}
+
 // The function of a dual; NULL after an error.
 static nt_tensor *nti_dual_record(const nti_dual *d, nt_tensor *x) {
     nt_tensor *zero;
@@ -22766,6 +22994,7 @@ static nt_tensor *nti_dual_record(const nti_dual *d, nt_tensor *x) {
     case NTI_DUAL_RECTIFIED_MONOMIAL: return nti_monomial(x, d->degree, 1);
     case NTI_DUAL_POLYNOMIAL: return nti_horner(x, d->count, d->coefficients);
     case NTI_DUAL_HERMITE: return nti_hermite(x, d->degree);
+    case NTI_DUAL_HINGES: return nti_hinges(x, d);
     default: break;
     }
     nti_sticky(x->tape, NT_ERROR_ARGUMENT, "nt_apply: this activation has a kernel of infinite width and no finite network");
@@ -23545,6 +23774,14 @@ typedef struct nti_activation {
     double a, b;
     double (*f)(void *user, double x);
 } nti_activation;
+static const struct {
+    nt_tensor *(*function)(nt_tensor *x);
+    double zero, hinges[5]; // its value at 0; two hinges, three slopes
+} nti_hinged[] = {
+    { nt_relu6, 0, { 0, 6, 0, 1, 0 } },
+    { nt_hard_tanh, 0, { -1, 1, 0, 1, 0 } },
+    { nt_hard_sigmoid, 0.5, { -3, 3, 0, 1.0 / 6, 0 } },
+};
 static const nti_activation nti_activations[] = {
     { nt_relu, "Relu", NTI_DUAL_ABRELU, 0, 1, NULL },
     { nt_abs, "Abs", NTI_DUAL_ABRELU, -1, 1, NULL },
@@ -23564,9 +23801,9 @@ static const nti_activation nti_activations[] = {
     { nt_soft_sign, "SoftSign", NTI_DUAL_FUNCTION, 0, 0, NTI_SCALAR(nti_of_soft_sign) },
     { nt_log_sigmoid, "LogSigmoid", NTI_DUAL_FUNCTION, 0, 0, NTI_SCALAR(nti_of_log_sigmoid) },
     { nt_atan, "Atan", NTI_DUAL_FUNCTION, 0, 0, NTI_SCALAR(nti_of_atan) },
-    { nt_relu6, "Relu6", NTI_DUAL_NONE, 0, 0, NULL },
-    { nt_hard_tanh, "HardTanh", NTI_DUAL_NONE, 0, 0, NULL },
-    { nt_hard_sigmoid, "HardSigmoid", NTI_DUAL_NONE, 0, 0, NULL },
+    { nt_relu6, "Relu6", NTI_DUAL_HINGES, 0, 0, NULL },
+    { nt_hard_tanh, "HardTanh", NTI_DUAL_HINGES, 0, 0, NULL },
+    { nt_hard_sigmoid, "HardSigmoid", NTI_DUAL_HINGES, 0, 0, NULL },
     { nt_hard_silu, "HardSilu", NTI_DUAL_NONE, 0, 0, NULL },
 };
 
@@ -23581,6 +23818,9 @@ NT_API nt_layer *nt_activation_layer(nt_tape *t, nt_tensor *(*function)(nt_tenso
         l->label = a->name, l->dual.kind = a->dual, l->dual.a = a->a, l->dual.b = a->b, l->dual.f = a->f;
         if (function == nt_cos) l->dual.c = 1.57079632679489661923;
     }
+    for (size_t k = 0; k < sizeof nti_hinged / sizeof nti_hinged[0]; k++)
+        if (nti_hinged[k].function == function)
+            l->dual.c = nti_hinged[k].zero, l->dual.count = 2, l->dual.coefficients = nti_hinged[k].hinges;
     return l;
 }
 
@@ -23668,6 +23908,23 @@ NT_API nt_layer *nt_polynomial_layer(nt_tape *t, int count, const double *coeffi
     if (!l) return NULL;
     l->dual.count = count;
     l->dual.coefficients = (const double *)nti_keep(t, "nt_polynomial_layer", coefficients, (size_t)count * sizeof *coefficients);
+    return l->dual.coefficients ? l : NULL;
+}
+
+NT_API nt_layer *nt_piecewise_linear_layer(nt_tape *t, int count, const double *at, const double *slopes, double zero) {
+    const char *name = "nt_piecewise_linear_layer";
+    if (t && (count < 0 || count > NTI_HINGES_MAX || !slopes || (count && !at)))
+        return nti_layer_wrong(t, "nt_piecewise_linear_layer: 0 to 16 points and slopes, one more than points");
+    int ok = zero - zero == 0;
+    for (int k = 0; t && k <= count; k++)
+        ok = ok && slopes[k] - slopes[k] == 0 && (k == count || at[k] - at[k] == 0) && (k == 0 || k == count || at[k - 1] < at[k]);
+    if (t && !ok) return nti_layer_wrong(t, "nt_piecewise_linear_layer: numbers are finite, points rise");
+    nt_layer *l = nti_dual_layer(t, name, "PiecewiseLinear", NTI_DUAL_HINGES, 0, 0, zero, 0);
+    if (!l) return NULL;
+    double numbers[2 * NTI_HINGES_MAX + 1];
+    for (int k = 0; k < 2 * count + 1; k++) numbers[k] = k < count ? at[k] : slopes[k - count];
+    l->dual.count = count;
+    l->dual.coefficients = (const double *)nti_keep(t, name, numbers, (size_t)(2 * count + 1) * sizeof *numbers);
     return l->dual.coefficients ? l : NULL;
 }
 
@@ -27818,6 +28075,7 @@ static nti_expected (*const nti_recur_rules[NTI_DUAL_COUNT])(nti_point *p) = { /
     nti_rule_polynomial,
     nti_rule_hermite,
     nti_rule_normalized,
+    NULL,
     NULL
 };
 
@@ -27829,6 +28087,10 @@ static const nti_activated *nti_recur_activated(nti_recur *c, int v, int set) {
     a->deviation = nti_deviation_of(nti_recur_variance(c, v, set));
     if (!a->deviation.q) return NULL;
     if (l->dual.kind == NTI_DUAL_FUNCTION) a->expansion = nti_recur_moments_of(c, l, &a->deviation);
+    if (l->dual.kind == NTI_DUAL_HINGES) {
+        nti_sticky(l->tape, NT_ERROR_ARGUMENT, "nt_kernel_record: %s has a rule for nt_kernel, and none that is recorded", l->label);
+        return NULL;
+    }
     return a;
 }
 

@@ -11,7 +11,7 @@
 
 #define PI 3.14159265358979323846
 #define LANES NTI_DUAL_LANES
-#define SIDES_MAX 64
+#define SIDES_MAX 72
 
 // ---------------------------------------------------------------------------------------------------------------------
 // The functions, written here once more
@@ -93,11 +93,26 @@ static double soft_sign(const number *p, double x) { return (void)p, x / (1 + fa
 static double soft_sign_d(const number *p, double x) { return (void)p, 1 / ((1 + fabs(x)) * (1 + fabs(x))); }
 static double arctan(const number *p, double x) { return (void)p, atan(x); }
 static double arctan_d(const number *p, double x) { return (void)p, 1 / (1 + x * x); }
+static double pieces(const number *p, double x) { // list: value at 0, points, slopes; from 0 to x, an interval at a time
+    double y = p->list[0];
+    for (int k = 0; k <= p->n; k++) {
+        double low = k ? p->list[k] : -HUGE_VAL, high = k < p->n ? p->list[1 + k] : HUGE_VAL;
+        y += p->list[1 + p->n + k] * (fmax(low, fmin(high, x)) - fmax(low, fmin(high, 0)));
+    }
+    return y;
+}
+static double pieces_d(const number *p, double x) {
+    int k = 0;
+    while (k < p->n && x > p->list[1 + k]) k++;
+    return p->list[1 + p->n + k];
+}
 static double cube_of(void *user, double x) { return *(double *)user * x * x * x; }
 static double cube(const number *p, double x) { return p->a * x * x * x; }
 static double cube_d(const number *p, double x) { return 3 * p->a * x * x; }
 
 static const double odd_list[] = { 1.3, 0, -1.2, -0.5 }, long_list[] = { 0.1, -0.2, 0.3, 0.05, -0.02, 0.01, 0.003, -0.001, 2e-4 };
+static const double relu6[] = { 0, 0, 6, 0, 1, 0 }, hard_tanh[] = { 0, -1, 1, 0, 1, 0 }, hard_sigmoid[] = { 0.5, -3, 3, 0, 1.0 / 6, 0 },
+                    bent[] = { 0.2, -2, -0.5, 0.25, 1.5, 0.1, 0.9, -0.3, 0.7, 1.3 }, shrunk[] = { 0, -0.5, 0.5, 1, 0, 1 }, straight[] = { -0.3, 0.7 };
 static double user_factor = 0.5;
 
 static nt_layer *by_function(nt_tape *t, const number *p, nt_tensor *(*f)(nt_tensor *)) { return (void)p, nt_activation_layer(t, f); }
@@ -144,6 +159,12 @@ static const row rows[] = {
     { "hermite 0", hermite, hermite_d, { 0, 0, 0, 0, NULL }, 0, 0, 0, -1 },
     { "hermite 1", hermite, hermite_d, { 0, 0, 0, 1, NULL }, 0, 0, 0, -1 },
     { "hermite 4", hermite, hermite_d, { 0, 0, 0, 4, NULL }, 0, 0, 0, -1 },
+    { "relu6", pieces, pieces_d, { 0, 0, 0, 2, relu6 }, 0, 0, 0, 100 },
+    { "hard_tanh", pieces, pieces_d, { 0, 0, 0, 2, hard_tanh }, 0, 0, 0, 100 },
+    { "hard_sigmoid", pieces, pieces_d, { 0, 0, 0, 2, hard_sigmoid }, 0, 0, 0, 100 },
+    { "bent at four points", pieces, pieces_d, { 0, 0, 0, 4, bent }, 0, 0, 0, 100 },
+    { "shrunk", pieces, pieces_d, { 1, 0, 0, 2, shrunk }, 0, 0, 0, 100 },
+    { "straight", pieces, pieces_d, { 0, 0, 0, 0, straight }, 0, 0, 0, 100 },
     { "tanh", tanh_, tanh_d, { 0, 0, 0, 0, NULL }, 1e-8, 6e-5, 4e-3, 100 },
     { "sigmoid", sigmoid, sigmoid_d, { 0, 0, 0, 0, NULL }, 1e-10, 2e-7, 5e-4, 100 },
     { "softplus", softplus, sigmoid, { 0, 0, 0, 0, NULL }, 1e-10, 3e-9, 2e-5, 100 },
@@ -180,6 +201,12 @@ static nt_layer *layer_of(nt_tape *t, const row *r) {
     if (r->f == monomial) return nt_monomial_layer(t, p->n);
     if (r->f == rectified) return nt_rectified_monomial_layer(t, p->n);
     if (r->f == polynomial) return nt_polynomial_layer(t, p->n, p->list);
+    if (r->f == pieces) {
+        if (p->list == relu6) return by_function(t, p, nt_relu6);
+        if (p->list == hard_tanh) return by_function(t, p, nt_hard_tanh);
+        if (p->list == hard_sigmoid) return by_function(t, p, nt_hard_sigmoid);
+        return nt_piecewise_linear_layer(t, p->n, p->list + 1, p->list + 1 + p->n, p->list[0]);
+    }
     if (r->f == hermite) return nt_hermite_layer(t, p->n);
     if (r->f == tanh_) return nt_tanh_layer(t);
     if (r->f == sigmoid) return nt_sigmoid_layer(t);
@@ -255,6 +282,47 @@ static double outer(const void *user, double z) {
     middle = -e.c * z / e.s;
     return u * integral(inner, &e, fabs(middle) < 9 ? middle : 0, inner_panels, COUNT(inner_panels), e.p->n > 5 ? 13 : 9);
 }
+
+// Of functions with kinks elsewhere: panels that end at given points, and are at most 1.5 long.
+enum { POINTS = 160 };
+typedef struct points { double at[POINTS]; int count; } points;
+static void add_point(points *p, double z) {
+    int k = p->count;
+    if (!(fabs(z) < 9)) return;
+    for (p->count++; k > 0 && p->at[k - 1] > z; k--) p->at[k] = p->at[k - 1];
+    p->at[k] = z;
+}
+static double integral_between(inner_function g, const void *user, const points *p) {
+    double sum = 0;
+    for (int k = 0; k <= p->count; k++) {
+        double low = k ? p->at[k - 1] : -9, high = k < p->count ? p->at[k] : 9;
+        int parts = 1 + (int)((high - low) / 1.5);
+        for (int i = 0; i < parts * NODES; i++) {
+            double half = (high - low) / parts / 2, z = low + half * (2 * (i / NODES) + 1 + node[i % NODES]);
+            sum += half * weight[i % NODES] * exp(-z * z / 2) / sqrt(2 * PI) * g(user, z);
+        }
+    }
+    return sum;
+}
+static double pieces_outer(const void *user, double z) {
+    expectation e = *(const expectation *)user;
+    points p;
+    p.count = 0, e.z1 = z;
+    if (e.s == 0) return e.f(e.p, e.s1 * z) * e.f(e.p, e.s2 * e.c * z);
+    for (int k = 0; k < e.p->n; k++) add_point(&p, (e.p->list[1 + k] / e.s2 - e.c * z) / e.s);
+    return e.f(e.p, e.s1 * z) * integral_between(inner, &e, &p);
+}
+static double pieces_expected(const expectation *e) {
+    static const double steps[] = { 0, 0.6, 1.3, 2, 3, 4.2, 5.7, 7.5, 9 };
+    points p;
+    p.count = 0;
+    for (int k = 0; k < e->p->n; k++) {
+        double t = e->p->list[1 + k];
+        add_point(&p, t / e->s1);
+        for (int i = 0; e->c != 0 && i < 2 * COUNT(steps); i++) add_point(&p, (t / e->s2 + (i % 2 ? -1 : 1) * steps[i / 2] * e->s) / e->c);
+    }
+    return integral_between(pieces_outer, e, &p);
+}
 static double expected(function f, const number *p, double q11, double q22, double q12) {
     expectation e;
     memset(&e, 0, sizeof e);
@@ -262,6 +330,7 @@ static double expected(function f, const number *p, double q11, double q22, doub
     if (near < 0) near = 0;
     e.f = f, e.p = p, e.s1 = sqrt(q11), e.s2 = sqrt(q22);
     e.c = r > 0 ? (q12 < 0 ? -1 : 1) * (1 - near) : 0, e.s = sqrt(near * (2 - near));
+    if (f == pieces || f == pieces_d) return pieces_expected(&e);
     return integral(outer, &e, 0, outer_panels, COUNT(outer_panels), p->n > 5 ? 13 : 9);
 }
 
@@ -313,7 +382,7 @@ static double covariance(double q1, double q2, double c) { // a float, not above
     return fabs((double)x) > sqrt(q1) * sqrt(q2) ? (double)nextafterf(x, 0) : (double)x;
 }
 
-static double tolerance(const row *r, double q) { return r->near == 0 ? 1e-10 : q <= 1.3 ? r->near : q <= 10 ? r->far : r->wide; }
+static double tolerance(const row *r, double q) { return r->f == pieces ? 1e-12 : r->near == 0 ? 1e-10 : q <= 1.3 ? r->near : q <= 10 ? r->far : r->wide; }
 
 static void test_values(nt_tape *t, const row *r) {
     nt_layer *l = layer_of(t, r);
@@ -325,6 +394,9 @@ static void test_values(nt_tape *t, const row *r) {
         if (normal ? v > 0 : most > r->most) continue;
         double scale = sqrt(expected(r->f, &r->p, q1, q1, q1) * expected(r->f, &r->p, q2, q2, q2));
         double slope = sqrt(expected(r->df, &r->p, q1, q1, q1) * expected(r->df, &r->p, q2, q2, q2));
+        if (r->f == pieces) { // flat around 0: errors are those of a straight line
+            scale = fmax(scale, r->p.a * r->p.a * sqrt(q1 * q2)), slope = fmax(slope, r->p.a * r->p.a);
+        }
         for (int c = 0; c < CORRELATIONS; c++) {
             double q12 = covariance(q1, q2, correlations[c]);
             k[c] = expected(r->f, &r->p, q1, q2, q12), dot[c] = expected(r->df, &r->p, q1, q2, q12);
@@ -511,6 +583,54 @@ static void test_named(nt_tape *t) {
     tap_ok(isinf(bell.k) && bell.kdot > 1e300, "an expectation that does not exist is infinite");
 }
 
+// Hinges seen from very near and from very far, correlations very close to 1. Values by mpmath with 30 digits: the integral over u of
+// f(u) E f(v | u) and f'(u) E f'(v | u), split at all points where either bends; then the roots of the two values at u = u and v = v, to 3.
+static void test_far_hinges(nt_tape *t) {
+    static const struct { const double *list; int n; double q1, q2, q12, k, kdot, scale, slope; } cases[] = {
+        { relu6, 2, 1e-12, 1e-12, 3e-13, 2.413721419177438e-13, 0.29849334201033914, 5.0e-13, 0.5 },
+        { relu6, 2, 1000000000000.0, 1000000000000.0, 700000000000.0, 13.442657314319101, 8.0230138950132545e-12, 18.0, 2.39e-6 },
+        { relu6, 2, 1000000000000.0, 1000000000000.0, 1000000000000.0, 17.999942552311622, 2.3936536823942341e-6, 18.0, 2.39e-6 },
+        { relu6, 2, 1e-08, 100000000.0, -0.7, 3.5884351577392966e-5, 0.00011965459639417291, 0.0003, 0.0109 },
+        { relu6, 2, 100000000.0, 100000000.0, 99999999.99, 17.994252867724774, 0.00023486377149583955, 18.0, 0.000239 },
+        { relu6, 2, 1.0, 1.0, 0.999999999999, 0.49999999807477049, 0.49999977393681947, 0.5, 0.5 },
+        { relu6, 2, 4.0, 4.001, -4.0004998887439065, 1.6978649192969765e-12, 3.1830988658657476e-5, 1.99, 0.499 },
+        { relu6, 2, 9.0, 0.0001, 0.029699999999999997, 0.014178824917136391, 0.45472316122961461, 0.0144, 0.488 },
+        { hard_tanh, 2, 1e-12, 1e-12, 3e-13, 2.9999999999999998e-13, 1.0, 1.0e-12, 1.0 },
+        { hard_tanh, 2, 1000000000000.0, 1000000000000.0, 700000000000.0, 0.49363337778652204, 8.9144598834418663e-13, 1.0, 7.98e-7 },
+        { hard_tanh, 2, 1000000000000.0, 1000000000000.0, 1000000000000.0, 0.99999946807695946, 7.9788456080273238e-7, 1.0, 7.98e-7 },
+        { hard_tanh, 2, 1e-08, 100000000.0, -0.7, -5.5851919163114039e-5, 7.9788455947305776e-5, 0.0001, 0.00893 },
+        { hard_tanh, 2, 100000000.0, 100000000.0, 99999999.99, 0.99994603982158005, 7.5286873181572538e-5, 1.0, 7.98e-5 },
+        { hard_tanh, 2, 1.0, 1.0, 0.999999999999, 0.51605855096103063, 0.68268921910538132, 0.516, 0.683 },
+        { hard_tanh, 2, 4.0, 4.001, -4.0004998887439065, -0.74052885603811307, 0.38284401971154167, 0.741, 0.383 },
+        { hard_tanh, 2, 9.0, 0.0001, 0.029699999999999997, 0.0077551843932032392, 0.26111731963647272, 0.00908, 0.511 },
+        { bent, 4, 1e-12, 1e-12, 3e-13, 0.040000000000027004, 0.089999999999999993, 0.04, 0.09 },
+        { bent, 4, 1000000000000.0, 1000000000000.0, 700000000000.0, 631064198240.40818, 0.66770793222454168, 8.5e+11, 0.85 },
+        { bent, 4, 1000000000000.0, 1000000000000.0, 1000000000000.0, 849999078444.10358, 0.84999973669809499, 8.5e+11, 0.85 },
+        { bent, 4, 1e-08, 100000000.0, -0.7, 957.43348891115606, -0.20999820475965423, 1.84e+3, 0.277 },
+        { bent, 4, 100000000.0, 100000000.0, 99999999.99, 84990785.196025332, 0.84996592708712695, 8.5e+7, 0.85 },
+        { bent, 4, 1.0, 1.0, 0.999999999999, 0.36264479316749977, 0.53463248359487481, 0.363, 0.535 },
+        { bent, 4, 4.0, 4.001, -4.0004998887439065, -1.256312447948549, 0.40876300366990816, 2.11, 0.704 },
+        { bent, 4, 9.0, 0.0001, 0.029699999999999997, 0.16174738796400302, -0.20115034266370413, 0.469, 0.261 },
+    };
+    double worst[2] = { 0, 0 };
+    for (int i = 0; i < COUNT(cases); i++) {
+        const double *list = cases[i].list;
+        nt_layer *l = nt_piecewise_linear_layer(t, cases[i].n, list + 1, list + 1 + cases[i].n, list[0]);
+        double q1 = cases[i].q1, q2 = cases[i].q2;
+        nt_dual got = nt_layer_dual(l, q1, q2, cases[i].q12), other = nt_layer_dual(l, q2, q1, cases[i].q12);
+        double ek = fabs(got.k - cases[i].k) / cases[i].scale, ed = fabs(got.kdot - cases[i].kdot) / cases[i].slope;
+        double apart = fmax(fabs(other.k - got.k) / cases[i].scale, fabs(other.kdot - got.kdot) / cases[i].slope), e = fmax(apart, fmax(ek, ed));
+        int huge = fmin(q1, q2) > 1e7;
+        worst[huge] = fmax(worst[huge], e);
+        if (!(e <= (huge ? 1e-9 : 1e-12))) tap_note("hinges %d, q %g %g %.12g: %.15g %.15g, errors %.1e %.1e, exchanged %.1e", cases[i].n, q1, q2, cases[i].q12, got.k, got.kdot, ek, ed, apart);
+    }
+    tap_ok(worst[0] <= 1e-12 && worst[1] <= 1e-9, "hinges very near and very far: to %.1e, %.1e where both variances are huge", worst[0], worst[1]);
+    nt_layer *l = nt_piecewise_linear_layer(t, 2, hard_tanh + 1, hard_tanh + 3, 0), *one = nt_piecewise_linear_layer(t, 1, straight + 1, hard_tanh + 3, 0.5);
+    nt_dual none = nt_layer_dual(l, 0, 0, 0), half = nt_layer_dual(one, 0, 4, 0);
+    tap_ok(none.k == 0 && none.kdot == 1, "without variance: f(0) and f'(0)");
+    tap_ok(fabs(half.kdot) == 0 && fabs(half.k - 0.5 * nt_layer_dual(one, 4, 4, 0).k / sqrt(nt_layer_dual(one, 4, 4, 0).k)) < 1e-15, "of one: f(0) E f(v)");
+}
+
 static int says(nt_tape *t, const char *text) {
     int found = nt_error(t) && strstr(nt_error(t), text);
     if (!found) tap_note("%s", nt_error(t) ? nt_error(t) : "no error");
@@ -556,6 +676,7 @@ int main(void) {
     }
     test_scales(t);
     test_named(t);
+    test_far_hinges(t);
     test_errors(t);
     tap_ok(!nt_error(t), "no error is left: %s", nt_error(t) ? nt_error(t) : "none");
     nt_tape_close(t);

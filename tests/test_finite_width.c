@@ -55,6 +55,10 @@ static const row rows[] = {
     { "gaussian", ONE("(gaussian a=1.3 b=-0.7)"), "-0.7>-0.9", 1, { 4 }, 0, 0, 500 },
     { "gaussian that grows", ONE("(gaussian a=1.3 b=0.05)"), "0.05>0.1", 1, { 4 }, 0, 0, 500 },
     { "gabor", ONE("(gabor)"), "gabor>sin", 1, { 4 }, 0, 0, 500 },
+    { "relu6", "(serial (dense N W=4 b=1) (relu6))", "relu6>relu", 1, { 4 }, QUICK, 0, 500 },
+    { "hard_tanh", ONE("(hard_tanh)"), "hard_tanh>piecewise_linear -1.1 1.1 0 1 0", 1, { 4 }, 0, 0, 500 },
+    { "hard_sigmoid", "(serial (dense N W=4 b=1) (hard_sigmoid))", "hard_sigmoid>piecewise_linear zero=0.5 -3 3 0 0.19 0", 1, { 4 }, 0, 0, 500 },
+    { "piecewise linear", ONE("(piecewise_linear zero=0.2 -2 -0.5 0.25 1.5 0.1 0.9 -0.3 0.7 1.3)"), "0.9>0.8", 1, { 4 }, 0, 0, 500 },
     { "monomial 0", ONE("(monomial 0)"), "monomial 0>identity", 1, { 4 }, 0, 0, 10 },
     { "monomial 1", ONE("(monomial 1)"), "1)>3)", 1, { 4 }, 0, 0, 500 },
     { "monomial 2", ONE("(monomial 2)"), "2)>3)", 1, { 4 }, 0, 0, 500 },
@@ -198,6 +202,7 @@ static const row rows[] = {
       " (conv_transpose N (2) (2) SAME b=0.1) (relu))) (fan_in_concat -1) (conv N (3) (1) SAME) (relu) (global_avg_pool) (dense N))", "W=1.3>W=1.6", 2, { 4, 2 }, 0, 3, 12 },
     { "local, residual, resized", "(serial (conv_local N (3) (1) SAME W=1.3) (fan_out 2) (parallel (identity) (serial (relu) (conv N (3) (1) SAME))) (fan_in_sum)"
       " (relu) (image_resize (7)) (dense N) (relu) (global_avg_pool) (dense N))", "W=1.3>W=1.7", 2, { 4, 2 }, 0, 2, 20 },
+    { "relu6, hard sigmoid, pools", "(serial (conv N (3) (1) SAME W=4 b=1) (relu6) (avg_pool (2) (1) SAME) (conv N (2) (1) SAME W=1.4) (hard_sigmoid) (global_avg_pool) (dense N))", "hard_sigmoid>relu6", 2, { 5, 2 }, 0, 2, 20 },
     { "index, sign, sum", "(serial (dense N W=1.3 b=0.1) (relu) (index : 1:4 :) (dense N) (sign) (global_sum_pool) (dense N))", "1:4>0:3", 2, { 5, 2 }, 0, 1, 20 },
     // Two images against three others
     { "x1, x2: dense", "(serial (dense N W=1.5 b=0.3) (relu) (dense N W=1.2 b=0.2) (erf) (dense N W=1.1))", "W=1.2>W=1.4", 1, { 4 }, APART | QUICK, 1, 30 },

@@ -648,6 +648,8 @@ static void test_errors(void) {
     REFUSED(bad, x, NULL, NT_ERROR_SHAPE, "nt_kernel_record|another number of axes", "a window for other images");
     silent.f = sin_of, bad = NT_SERIAL(t, nt_dense_layer(t, 8, NULL), nt_elementwise_layer(t, &silent));
     REFUSED(bad, x, NULL, NT_ERROR_ARGUMENT, "nt_kernel_record|.function", "an activation that nobody can record");
+    bad = NT_SERIAL(t, nt_dense_layer(t, 8, NULL), nt_activation_layer(t, nt_relu6));
+    REFUSED(bad, x, NULL, NT_ERROR_ARGUMENT, "nt_kernel_record|Relu6", "a rule that is not recorded");
     d.pattern1 = x, bad = nt_aggregate_layer(t, NULL);
     REFUSED(bad, image, NULL, NT_ERROR_SHAPE, "nt_kernel_record|.pattern1|f32[3,4]", "a pattern of another shape");
     REFUSED(bad, image, image, NT_ERROR_ARGUMENT, "nt_kernel_record|.pattern2 is NULL", "a pattern for x1 alone");

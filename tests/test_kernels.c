@@ -756,7 +756,7 @@ static void numbers(void) {
     // A correlation of 1 that is rounded to 1 - e is an angle of sqrt(2 e): 3.5e-4 for e = 2^-24, and some roundings before. Where the
     // derivative has a jump, the NTK has an error in proportion to the angle, and so has the NNGP of a function with a jump.
     static const limits plain = { 2e-6, 2e-6, 1e-12, 3 }, kink = { 2e-6, 5e-4, 1e-7, 3 }, jump = { 1e-3, 1e-3, 1e-7, 3 },
-                        bounded = { 2e-6, 3e-6, 1e-7, -1 };
+                        bounded = { 2e-6, 3e-6, 1e-7, -1 }, hinged = { 2e-6, 5e-4, 1e-7, -1 };
     static const limits integrated = { 2e-6, 3e-6, 1e-8, 2 }; // by a rule of so many points: not for variances of 1e12
     static const struct {
         const char *f;
@@ -782,6 +782,10 @@ static void numbers(void) {
                  { "(rbf gamma=0.7)", &bounded },
                  { "(gaussian)", &bounded },
                  { "(gabor)", &bounded },
+                 { "(hard_tanh)", &hinged },
+                 { "(hard_sigmoid)", &hinged },
+                 { "(relu6)", &hinged },
+                 { "(piecewise_linear zero=0.2 -2 -0.5 0.25 1.5 0.1 0.9 -0.3 0.7 1.3)", &kink },
                  { "(elementwise_numerical tanh 25)", &integrated },
                  { "(elementwise_numerical softplus 25)", &integrated } };
     // the same for each layer, and they add up

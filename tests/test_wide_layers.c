@@ -304,6 +304,10 @@ static double f_hermite3(double x) { return hermite(3, x); }
 static double f_hermite5(double x) { return hermite(5, x); }
 static double f_squash(double x) { return x / (1 + fabs(x)); }
 
+static double f_relu6(double x) { return fmin(fmax(x, 0), 6); }
+static double f_bent(double x) { return -0.2 + (x < -1 ? 0.5 * (-1 - x) : x < 0.5 ? 2 * (x + 1) : 3 - 0.25 * (x - 0.5)) - 1; }
+static double f_line(double x) { return 0.7 - 2 * x; }
+
 static nt_tensor *record_squash(void *user, nt_tensor *x) { return (void)user, nt_soft_sign(x); }
 static double compute_squash(void *user, double x) { return (void)user, f_squash(x); }
 
@@ -328,6 +332,16 @@ static void activations(void) {
     activation(nt_rectified_monomial_layer(t, 3), "rectified monomial 3", f_half_cube);
     activation(nt_polynomial_layer(t, 4, c), "polynomial", f_polynomial);
     activation(nt_polynomial_layer(t, 0, NULL), "polynomial without coefficients", f_zero);
+    const double at[] = { -1, 0.5, 0.5 }, slopes[] = { -0.5, 2, -0.25, 1 }, six[] = { 0, 6, 0, 1, 0 }, many[40] = { 0 };
+    activation(nt_piecewise_linear_layer(t, 2, six, six + 2, 0), "piecewise linear, relu6", f_relu6);
+    activation(nt_piecewise_linear_layer(t, 2, at, slopes, 0.8), "piecewise linear", f_bent);
+    activation(nt_piecewise_linear_layer(t, 0, NULL, (const double[]){ -2 }, 0.7), "piecewise linear without points", f_line);
+    TAP_CHECK(nt_piecewise_linear_layer(t, 3, at, slopes, 0) == NULL && says("points rise"));
+    TAP_CHECK(nt_piecewise_linear_layer(t, 2, at, NULL, 0) == NULL && says("nt_piecewise_linear_layer"));
+    TAP_CHECK(nt_piecewise_linear_layer(t, 1, NULL, slopes, 0) == NULL && says("nt_piecewise_linear_layer"));
+    TAP_CHECK(nt_piecewise_linear_layer(t, 17, many, many, 0) == NULL && says("0 to 16"));
+    TAP_CHECK(nt_piecewise_linear_layer(t, -1, at, slopes, 0) == NULL && says("0 to 16"));
+    TAP_CHECK(nt_piecewise_linear_layer(t, 2, at, slopes, NAN) == NULL && says("finite"));
     activation(nt_hermite_layer(t, 0), "hermite 0", f_hermite0);
     activation(nt_hermite_layer(t, 3), "hermite 3", f_hermite3);
     activation(nt_hermite_layer(t, 5), "hermite 5", f_hermite5);

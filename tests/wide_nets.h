@@ -151,6 +151,9 @@ static inline nt_layer *wide_plain(wide_nets *w, const gd_node *n) { // without 
     if (gd_is(n, "sigmoid_like")) return nt_sigmoid_like_layer(w->t);
     if (gd_is(n, "gelu")) return nt_gelu_layer(w->t);
     if (gd_is(n, "gabor")) return nt_gabor_layer(w->t);
+    if (gd_is(n, "relu6")) return nt_activation_layer(w->t, nt_relu6);
+    if (gd_is(n, "hard_tanh")) return nt_activation_layer(w->t, nt_hard_tanh);
+    if (gd_is(n, "hard_sigmoid")) return nt_activation_layer(w->t, nt_hard_sigmoid);
     return gd_is(n, "sign") ? nt_sign_layer(w->t) : nt_identity_layer(w->t);
 }
 
@@ -256,6 +259,12 @@ static inline nt_layer *wide_polynomial(wide_nets *w, const gd_node *n) {
     return nt_polynomial_layer(w->t, n->arg_count, c);
 }
 
+static inline nt_layer *wide_pieces(wide_nets *w, const gd_node *n) { // points, then slopes; zero= the value at 0
+    double *c = (double *)gd_alloc(w->c, sizeof(double) * (size_t)(n->arg_count + 1));
+    for (int k = 0; k < n->arg_count; k++) c[k] = wide_number(w, n, k);
+    return nt_piecewise_linear_layer(w->t, n->arg_count / 2, c, c + n->arg_count / 2, wide_key(w, n, "zero", 0));
+}
+
 // The exact expectations are compared, so the number of points in the specification does not count.
 static inline nt_layer *wide_numerical(wide_nets *w, const gd_node *n) {
     static const char *const words[] = { "tanh",     "sigmoid",   "softplus", "silu", "arctan",
@@ -282,6 +291,7 @@ static const wide_word_row wide_words[] = {
     { "leaky_relu", 1, 1, wide_activation, 1 }, { "abrelu", 2, 2, wide_activation, 1 }, { "erf", 0, 0, wide_activation, 1 }, { "sin", 0, 0, wide_activation, 1 },
     { "cos", 0, 0, wide_activation, 1 }, { "rbf", 0, 0, wide_activation, 1 }, { "exp", 0, 0, wide_activation, 1 }, { "gaussian", 0, 0, wide_activation, 1 },
     { "monomial", 1, 1, wide_activation, 1 }, { "rectified_monomial", 1, 1, wide_activation, 1 }, { "polynomial", 0, 1000, wide_polynomial, 1 },
+    { "relu6", 0, 0, wide_plain, 1 }, { "hard_tanh", 0, 0, wide_plain, 1 }, { "hard_sigmoid", 0, 0, wide_plain, 1 }, { "piecewise_linear", 1, 33, wide_pieces, 1 },
     { "hermite", 1, 1, wide_activation, 1 }, { "exp_normalized", 0, 0, wide_activation, 1 }, { "elementwise_numerical", 2, 2, wide_numerical, 1 },
 };
 
