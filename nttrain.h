@@ -1014,6 +1014,7 @@ typedef struct nt_aggregate_desc { int sparse; } nt_aggregate_desc;
 NT_API nt_layer *nt_aggregate_layer(nt_tape *t, const nt_aggregate_desc *desc);
 // Attention of all positions of (N, spatial axes, C) to each other, as infinitely wide networks have it (NTK parameters; the bias is b_std
 // times a normal number for each channel). Scores are q k / (C key), with keys as queries, or with sqrt_scaling q k / (C sqrt(key)).
+// The finite layer attends to all positions; what .masked hides is only hidden in kernels.
 typedef enum nt_attention_mechanism { NT_ATTEND_SOFTMAX, NT_ATTEND_IDENTITY, NT_ATTEND_ABS, NT_ATTEND_RELU } nt_attention_mechanism;
 typedef enum nt_position { NT_POSITION_NONE, NT_POSITION_SUM, NT_POSITION_CONCAT } nt_position;
 typedef enum nt_position_decay { NT_POSITION_ONE_HOT, NT_POSITION_EXP, NT_POSITION_INV } nt_position_decay;
