@@ -1158,6 +1158,13 @@ NT_API nt_status nt_kernel_plan(const nt_layer *net, int64_t n1, int64_t n2, con
 // have do not count; with NT_PARAM_STANDARD the NTK grows with them, as that of the finite network does, and a bias adds its derivative, 1,
 // whatever b_std is. A NaN in an image is one in its row and column.
 NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_kernel_desc *desc);
+// The first row of share number k when `machines` of them compute x1 (n images) against itself, each pair once: share k has the rows up to
+// the first of share k + 1, and the columns from its own first row on; numbers of pairs are even up to n. What is left of the diagonal there
+// is the mirror image of other shares. Where there are more machines than images some have no row: not .rows 0, which is all of them.
+//
+//     desc.row = desc.column = nt_kernel_share(n, machines, k);
+//     desc.rows = nt_kernel_share(n, machines, k + 1) - desc.row;                             // 0: nothing to do
+NT_API int64_t nt_kernel_share(int64_t n, int64_t machines, int64_t k); // n for k >= machines
 // What an activation f does in an infinitely wide network: for (u, v) normal with mean 0, variances q11, q22 and covariance q12,
 // k = E f(u) f(v) and kdot = E f'(u) f'(v) = dk/dq12, in double. NaN for a NULL layer and after an error (a layer without a rule). Closed
 // forms are exact to rounding, at correlation +-1 too. Functions without one are expanded, and exact at u = v; elsewhere the error (of
@@ -27172,6 +27179,20 @@ static nt_status nti_cov_check_call(nt_tape *t, const void *x1, int64_t n1, cons
         return nti_kernel_bad(t, NT_ERROR_ARGUMENT, "nothing is to be kept: .nngp, .ntk and .sink are all empty");
     const char *wrong = nti_cov_patterns_wrong(desc->pattern1, desc->pattern2, !x2);
     return wrong ? nti_kernel_bad(t, NT_ERROR_ARGUMENT, wrong) : NT_OK;
+}
+
+NT_API int64_t nt_kernel_share(int64_t n, int64_t machines, int64_t k) {
+    int64_t low = 0, high = nti_max(n, 0);
+    if (k >= machines || n < 1) return high;
+    double size = (double)n, wanted = k > 0 ? size * (size + 1) * ((double)k / (double)machines) : 0; // twice the pairs in the rows before
+    while (low < high) { // the first row with so many before it; to half a row
+        int64_t row = low + (high - low) / 2;
+        if ((double)row * (2 * size - (double)row + 1) + (size - (double)row) >= wanted)
+            high = row;
+        else
+            low = row + 1;
+    }
+    return low;
 }
 
 NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_kernel_desc *desc) {

@@ -958,6 +958,41 @@ static void large_plans(void) {
     nt_tape_close(b.t), gd_free_all(&b.c);
 }
 
+// Shares of the upper triangle: all of it, each pair once, evenly.
+static void shares(void) {
+    double uneven = 0;
+    int good = 1;
+    for (int64_t n = 0; n < 70; n++)
+        for (int64_t machines = 1; machines < 9; machines++) {
+            int64_t all = 0;
+            for (int64_t k = 0; k < machines; k++) {
+                int64_t row = nt_kernel_share(n, machines, k), end = nt_kernel_share(n, machines, k + 1), pairs = 0;
+                for (int64_t i = row; i < end; i++) pairs += n - i;
+                good &= row <= end, all += pairs;
+                if (n) uneven = fmax(uneven, fabs((double)pairs - (double)(n * (n + 1)) / 2 / (double)machines) / (double)n);
+            }
+            good &= nt_kernel_share(n, machines, 0) == 0 && nt_kernel_share(n, machines, machines) == n && all == n * (n + 1) / 2;
+        }
+    tap_ok(good && uneven <= 1, "shares of a symmetric kernel are even up to %.2f of the first row", uneven);
+    int64_t large = nt_kernel_share((int64_t)1 << 40, 2, 1);
+    tap_ok(fabs((double)large / ldexp(1, 40) - (1 - sqrt(0.5))) < 1e-9 && nt_kernel_share(-3, 2, 1) == 0 && nt_kernel_share(5, 0, 0) == 5 &&
+               nt_kernel_share(5, 3, -1) == 0 && nt_kernel_share(5, 3, 99) == 5,
+           "of many images, of none, of no machines");
+    problem p;
+    if (!problem_open(&p, net_named("conv, average"), NT_F64, 0, NULL)) return;
+    result whole = result_new(&p), part = result_new(&p);
+    good = compute(&p, whole) == NT_OK;
+    int64_t n = p.n1, pairs = 0, seen = 0;
+    for (int64_t k = 0; k < 3; k++) {
+        nt_kernel_info info;
+        p.d.row = p.d.column = nt_kernel_share(n, 3, k), p.d.rows = nt_kernel_share(n, 3, k + 1) - p.d.row, p.d.columns = n - p.d.column;
+        good &= nt_kernel_plan(p.net, n, 0, &p.d, &info) == NT_OK && compute(&p, part) == NT_OK && same_block(&p, part.nngp, whole.nngp);
+        good &= same_block(&p, part.ntk, whole.ntk), pairs += info.pairs, seen += p.d.rows;
+    }
+    tap_ok(good && seen == n && pairs == n * (n + 1) / 2, "three shares: %lld pairs, the bits of the whole", (long long)pairs);
+    result_free(whole), result_free(part), problem_close(&p);
+}
+
 static void bad_descriptors(void) {
     static bad b;
     static const char *const net = "(serial (conv 8 (3 3) (1 1) SAME) (relu) (flatten) (dense 8))";
@@ -1284,6 +1319,7 @@ int main(void) {
     memory();
     numbers();
     integrated_functions();
+    shares();
     bad_layers(), bad_windows(), large_plans(), bad_descriptors(), bad_graphs(), not_a_number(), huge_images();
     known_mistakes(), recording_sinks(), layers_forget();
     pool_end();
