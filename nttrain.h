@@ -1159,7 +1159,7 @@ NT_API nt_status nt_kernel_plan(const nt_layer *net, int64_t n1, int64_t n2, con
 // whatever b_std is. A NaN in an image is one in its row and column.
 NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_kernel_desc *desc);
 // The first row of share number k when `machines` of them compute x1 (n images) against itself, each pair once: share k has the rows up to
-// the first of share k + 1, and the columns from its own first row on; numbers of pairs are even up to n. What is left of the diagonal there
+// the first of share k + 1, and the columns from its own first row on; pairs are even up to n. What is left of the diagonal there
 // is the mirror image of other shares. Where there are more machines than images some have no row: not .rows 0, which is all of them.
 //
 //     desc.row = desc.column = nt_kernel_share(n, machines, k);

@@ -521,18 +521,13 @@ static kernels infinite(const row *r, int width, int how) {
     return k;
 }
 
-// One network with chance, graphs or masks in it: all images at once, against themselves. The NTK by one random direction.
+// One network with masks in it: all images at once, against themselves. The NTK by one random direction.
 static int one_network(problem *p, nt_tensor *x, nt_key_value key, const float *out[2]) {
-    nt_apply_desc a;
     nt_empirical_desc d;
     nt_params params = nt_parameters(p->net), v;
     nt_tensor *items[16], *kernel[2];
-    int64_t place[3] = { p->m.n, p->m.places, p->m.places }, edge[3] = { p->m.n, EDGE_COUNT, 2 };
-    CLEAR(a), CLEAR(d), d.trace.count = 1, d.trace.axis[0] = NT_LAST;
-    a.train = (p->r->flags & TRAIN) != 0, a.key = nt_key_fold_in(key, 1);
-    if (p->r->flags & GRAPH) a.pattern = nt_constant(p->t, NT_F32, nt_shape_make(3, place), p->m.graph);
-    if (p->r->flags & EDGES) a.pattern = nt_constant(p->t, NT_I32, nt_shape_make(3, edge), p->m.edges);
-    nt_tensor *f = nt_apply(p->net, x, &a);
+    CLEAR(d), d.trace.count = 1, d.trace.axis[0] = NT_LAST;
+    nt_tensor *f = nt_apply(p->net, x, NULL);
     if (!f || params.count > 16) return 0;
     for (int k = 0; k < params.count; k++)
         items[k] = nt_normal(nt_key_tensor(p->t, nt_key_fold_in(key, 2 + (uint32_t)k)), NT_F32, nt_shape_of(params.items[k]));
@@ -585,9 +580,12 @@ static kernels finite(const row *r, int width, int networks, nt_shape output) {
     size[0] = p.m.n;
     d.dtype = NT_F32, d.shape = nt_shape_make(r->rank, r->size), d.tangents = 2, d.count = &count;
     d.nngp = k.value[0], d.ntk = k.value[1], d.nngp_squares = k.error[0], d.ntk_squares = k.error[1];
+    d.train = (r->flags & TRAIN) != 0, d.edges = r->flags & EDGES ? EDGE_COUNT : 0;
+    if (r->flags & GRAPH) d.pattern1 = p.m.graph, d.pattern2 = p.m.n2 ? p.m.graph + p.m.n1 * p.m.places * p.m.places : NULL;
+    if (r->flags & EDGES) d.pattern1 = p.m.edges, d.pattern2 = p.m.n2 ? p.m.edges + p.m.n1 * EDGE_COUNT * 2 : NULL;
     nt_tensor *all = nt_constant(p.t, NT_F32, nt_shape_make(r->rank + 1, size), x);
     k.ok = k.ok && same_output(&p, all, &output);
-    if (k.ok && r->flags & (TRAIN | GRAPH | EDGES | MASKS | HAND))
+    if (k.ok && r->flags & (MASKS | HAND))
         k.ok = by_hand(&p, all, nt_key(3), networks, &k);
     else if (k.ok)
         k.ok = nt_kernel_monte_carlo(p.net, nt_key(3), networks, x, p.m.n1, others_of(&p.m, x), p.m.n2, &d) == NT_OK;
