@@ -6883,9 +6883,9 @@ static const float NTI_K(nti_hinge_nodes)[][2] = {
 };
 // clang-format on
 #endif
-#define NTI_HINGE_FAR NTI_C(sizeof(NTI_T) == 8 ? 7.7 : 5) // deviations: P(x > h) is below 1e-14 and 5e-7
-#define NTI_TURN NTI_C(0.15915494309189533577)            // 1 / (2 pi)
-#define NTI_PHI0 NTI_C(0.39894228040143267794)            // 1 / sqrt(2 pi)
+#define NTI_HINGE_FAR NTI_C(sizeof(NTI_T) == 8 ? 7.7 : 5.3) // deviations: P(x > h) is below 1e-14 and 6e-8
+#define NTI_TURN NTI_C(0.15915494309189533577)              // 1 / (2 pi)
+#define NTI_PHI0 NTI_C(0.39894228040143267794)              // 1 / sqrt(2 pi)
 
 // As seen by a deviation; at so many of them a hinge is far: it does not count.
 static NTI_INLINE NTI_HINGE NTI_K(nti_hinge_of)(double at, NTI_V s, NTI_V inverse) {

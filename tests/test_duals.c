@@ -627,6 +627,15 @@ static void test_far_hinges(nt_tape *t) {
     tap_ok(worst[0] <= 1e-12 && worst[1] <= 1e-9, "hinges very near and very far: to %.1e, %.1e where both variances are huge", worst[0], worst[1]);
     nt_layer *l = nt_piecewise_linear_layer(t, 2, hard_tanh + 1, hard_tanh + 3, 0), *one = nt_piecewise_linear_layer(t, 1, straight + 1, hard_tanh + 3, 0.5);
     nt_dual none = nt_layer_dual(l, 0, 0, 0), half = nt_layer_dual(one, 0, 4, 0);
+    double many[16 + 17], apart = 0; // points at which nothing changes, and the same function
+    for (int k = 0; k < 16; k++) many[k] = k < 15 ? -3 + 0.25 * k : 1.5;
+    for (int k = 0; k < 17; k++) many[16 + k] = bent[5 + (k > 4) + (k > 10) + (k > 13) + (k > 15)];
+    nt_layer *full = nt_piecewise_linear_layer(t, 16, many, many + 16, 0.2), *few = nt_piecewise_linear_layer(t, 4, bent + 1, bent + 5, 0.2);
+    for (int c = 0; c < CORRELATIONS; c++) {
+        nt_dual a = nt_layer_dual(full, 1.3, 0.7, correlations[c] * sqrt(1.3 * 0.7)), b = nt_layer_dual(few, 1.3, 0.7, correlations[c] * sqrt(1.3 * 0.7));
+        apart = fmax(apart, fmax(fabs(a.k - b.k), fabs(a.kdot - b.kdot)));
+    }
+    tap_ok(apart < 1e-14, "16 points, 12 of which are none: to %.1e", apart);
     tap_ok(none.k == 0 && none.kdot == 1, "without variance: f(0) and f'(0)");
     tap_ok(fabs(half.kdot) == 0 && fabs(half.k - 0.5 * nt_layer_dual(one, 4, 4, 0).k / sqrt(nt_layer_dual(one, 4, 4, 0).k)) < 1e-15, "of one: f(0) E f(v)");
 }
