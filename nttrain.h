@@ -3252,10 +3252,21 @@ typedef struct nti_dual_table { // arrays of the pass's floating type; n is a mu
     // In place: k = E f(u) f(v), t = t E f'(u) f'(v), or t NULL; side s of element j at side[s * pitch + j].
     void (*pair)(const nti_dual *d, void *k, void *t, const void *side1, const void *side2, int64_t pitch, int64_t n);
     void (*self)(const nti_dual *d, void *q, void *t, int64_t n); // the same at u = v
+    // pair of rules with nti_dual_takes_apart, in f32. apart holds E (u - v)^2 / 2 if `given`, and gets E (f(u) - f(v))^2 / 2 where
+    // nti_dual_keeps_apart.
+    void (*apart)(const nti_dual *d, void *k, void *t, void *apart, int given, const void *side1, const void *side2, int64_t pitch,
+                  int64_t n);
 } nti_dual_table;
 
 static int nti_dual_terms(const nti_dual *d) { return d->kind == NTI_DUAL_POLYNOMIAL ? d->count : NTI_DUAL_TERMS; }
 static int nti_dual_rows(const nti_dual *d) { return d->kind == NTI_DUAL_POLYNOMIAL ? d->count : NTI_DUAL_ROOM; }
+// Rules with a corner or a jump at 0: they or their derivatives turn with the angle between u and v, of which k knows little where it is
+// small: rounding of 6e-8 in a correlation near 1 is an angle of 3e-4. Of half of E (u - v)^2 these find it to the last digits, and give
+// that of f(u) and f(v).
+static int nti_dual_takes_apart(const nti_dual *d) {
+    return d->kind == NTI_DUAL_ABRELU || d->kind == NTI_DUAL_SIGN || (d->kind == NTI_DUAL_RECTIFIED_MONOMIAL && d->degree < 2);
+}
+static int nti_dual_keeps_apart(const nti_dual *d) { return d->kind == NTI_DUAL_ABRELU || d->kind == NTI_DUAL_SIGN; }
 static int nti_dual_expanded(const nti_dual *d) { return d->kind == NTI_DUAL_POLYNOMIAL || d->kind == NTI_DUAL_FUNCTION; }
 // Numbers that prepare makes of one variance. Expansions: 1 / sqrt(q), then the rows of nti_dual_coefficients.
 // Others: sqrt(q), half of what its rounding lost (relative), 1 / sqrt(q), and 1 / sqrt(1 + g q) where the rule has such a root.
@@ -3298,7 +3309,9 @@ static double nti_dual_tail_value(double s, double *slope) {
 typedef struct nti_plane {
     int64_t offset[NTI_SPACE], start[NTI_SPACE], length[NTI_SPACE]; // positions start <= p < start + length
     void *k, *t;                                                    // t NULL: no tangent kernel is wanted
+    void *apart; // half of E (u - v)^2 = (q1 + q2) / 2 - k, where it is carried beside k: of offset 0, in f32; else NULL
 } nti_plane;
+enum { NTI_OF_K, NTI_OF_T, NTI_OF_APART, NTI_OF_COUNT };
 
 // Where the indices of one axis of a plane come from: the positions item[first[p]] .. item[first[p + 1] - 1] of the operand.
 typedef struct nti_taps {
@@ -3310,6 +3323,7 @@ typedef struct nti_plane_tail { // what happens to a row as soon as it is there
     double scale, mix, shift, shift_t; // AFFINE: t = scale t + mix k + shift_t, then k = scale k + shift. RELU, in f32: (a - b)^2 / (2 pi)
                                        // and, in shift, (a^2 + b^2) / 2; sides: the standard deviation and its inverse
     const nti_dual *dual;
+    int given, apart;          // the plane has `apart` before it; a rule that takes or gives it
     const void *side1, *side2; // of the first and the second image, side s at s * pitch
     int64_t pitch;
     int64_t size[NTI_SPACE]; // of the image that the sides belong to
@@ -3321,6 +3335,7 @@ typedef struct nti_plane_head { // how a plane is made
     int kind;
     int64_t lanes;
     nti_plane out;
+    int apart;   // all operands have it, and the plane gets it
     int sources; // TAPS: as many planes
     const nti_plane *source[NTI_SOURCES];
     nti_taps taps[NTI_SOURCES][NTI_SPACE];
@@ -3362,17 +3377,19 @@ typedef struct nti_plane_set {
 typedef struct nti_plane_table { // one for each pass and dtype
     void (*plane)(const nti_plane_head *h);
     void (*finish)(const nti_plane_head *h, const nti_plane_tail *a);
-    void (*spread)(const nti_plane *fine, int64_t lanes, int of_t, const nti_plane_set *set, void *coarse,
+    void (*spread)(const nti_plane *fine, int64_t lanes, int part, const nti_plane_set *set, void *coarse,
                    const nti_contribution *const *entry, const int *count);
-    void (*total)(const nti_plane *p, int64_t lanes, int of_t, double *sum); // adds the sums of all positions
+    void (*total)(const nti_plane *p, int64_t lanes, int part, double *sum); // adds the sums of all positions
     void (*store)(const double *sum, double scale, int64_t lanes, void *out);
     void (*interleave)(const void *const *image, int64_t lanes, int64_t positions, int64_t channels, void *out);
     void (*gram)(const void *x1, int64_t rows, const void *x2, int64_t columns, int64_t channels, int64_t pitch, void *k, void *room);
+    void (*gram_apart)(const void *x1, int64_t rows, const void *x2, int64_t columns, int64_t channels, int64_t pitch, const void *k,
+                       void *apart);
     void (*gather)(const void *sides, int64_t rows, int64_t lanes_in, const int32_t *lane, int64_t lanes, void *out);
     void (*gather_tile)(const void *sides, int64_t rows, int64_t lanes_in, int64_t tile, int second, void *out);
     void (*tile_put)(const void *tile, int64_t pitch, int64_t rows, int64_t columns, int64_t s1, int64_t s2, void *out);
     void (*norm)(const void *q, const int64_t *size, int64_t lanes, const int *over, double eps, const uint8_t *hidden, void *side);
-    void (*put)(const nti_plane *p, int64_t lanes, int64_t lane, int of_t, const int64_t *size, int64_t s1, int64_t s2, void *out);
+    void (*put)(const nti_plane *p, int64_t lanes, int64_t lane, int part, const int64_t *size, int64_t s1, int64_t s2, void *out);
     void (*relu_sides)(const void *q, void *side, int64_t n); // of NTI_TAIL_RELU; f32
 } nti_plane_table;
 #endif // NTTRAIN_NO_KERNELS
@@ -7079,7 +7096,66 @@ static void NTI_K(nti_dual_pair)(const nti_dual *d, void *k, void *t, const void
 static void NTI_K(nti_dual_self)(const nti_dual *d, void *q, void *t, int64_t n) {
     NTI_K(nti_dual_rules)[d->kind].self(d, (NTI_T *)q, (NTI_T *)t, n);
 }
-static const nti_dual_table NTI_K(nti_dual_table) = { NTI_K(nti_dual_prepare), NTI_K(nti_dual_pair), NTI_K(nti_dual_self) };
+#if NTI_F64
+static const nti_dual_table NTI_K(nti_dual_table) = { NTI_K(nti_dual_prepare), NTI_K(nti_dual_pair), NTI_K(nti_dual_self), NULL };
+#else
+// ---- rules with a corner or a jump at 0, with half of E (u - v)^2 beside k ---------------------------------------------
+// Where it is small, r near is what the difference of the standard deviations leaves of it.
+static NTI_INLINE void NTI_K(nti_dual_from_apart)(NTI_DUAL_POINT *p, NTI_V apart, NTI_V inverse) {
+    NTI_V gap = p->s1 - p->s2, rest = NTI_MOST(NTI_FMA(gap * NTI_C(-0.5), gap, apart), NTI_SPLAT(0));
+    p->near = NTI_CHOOSE(NTI_LT(rest, p->r * NTI_C(0.25)), rest * inverse, p->near);
+}
+// Half of E (f(u) - f(v))^2: `close`, where nothing cancels, at small angles, else from the result's variances.
+static NTI_INLINE NTI_V NTI_K(nti_dual_apart_of)(const NTI_DUAL_POINT *p, NTI_V close, NTI_V variances, NTI_V value) {
+    NTI_V far = NTI_FMA(variances, NTI_SPLAT(0.5), -value);
+    return NTI_CHOOSE(NTI_LT(NTI_SPLAT(0), p->k), NTI_CHOOSE(NTI_LT(p->near, NTI_SPLAT(0.25)), close, far), far);
+}
+static NTI_INLINE NTI_V NTI_K(nti_apart_relu)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V value) {
+    NTI_V gap = p->s1 - p->s2, half = NTI_SPLAT(m->x[1]);
+    NTI_V turned = NTI_FMA(NTI_SQRT(p->near) * -m->x[0], NTI_DUAL_POLY(p->near, nti_dual_arc), half) * p->near;
+    NTI_V close = NTI_FMA(gap * NTI_C(0.5) * m->x[1], gap, p->r * NTI_MOST(turned, NTI_SPLAT(0)));
+    return NTI_K(nti_dual_apart_of)(p, close, NTI_FMA(p->s1, p->s1, p->s2 * p->s2) * half, value);
+}
+static NTI_INLINE NTI_V NTI_K(nti_apart_sign)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V value) {
+    NTI_V close = NTI_SQRT(p->near) * NTI_DUAL_POLY(p->near, nti_dual_acos) * NTI_C(0.63661977236758134308);
+    NTI_V zero = NTI_SPLAT(0), one = NTI_SPLAT(1), q1 = NTI_CHOOSE(NTI_EQ(p->s1, zero), zero, one);
+    (void)m;
+    return NTI_K(nti_dual_apart_of)(p, close, q1 + NTI_CHOOSE(NTI_EQ(p->s2, zero), zero, one), value);
+}
+static NTI_INLINE NTI_V NTI_K(nti_apart_rectified)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V value) { // does not keep it
+    return (void)m, (void)p, value;
+}
+#define NTI_DUAL_APART(name)                                                                                                               \
+    static void NTI_K(nti_pair_apart_##name)(const nti_dual *d, NTI_T *k, NTI_T *t, NTI_T *apart, int given, const NTI_T *side1,           \
+                                             const NTI_T *side2, int64_t pitch, int64_t n) {                                               \
+        const NTI_DUAL_NUMBERS m = NTI_K(nti_dual_begin)(d);                                                                               \
+        for (int64_t j = 0; j < n; j += NTI_W) {                                                                                           \
+            NTI_DUAL_POINT p = NTI_K(nti_dual_at)(k, side1, side2, pitch, j, 0);                                                           \
+            NTI_V dot, inverse = NTI_LOAD(side1 + 2 * pitch + j) * NTI_LOAD(side2 + 2 * pitch + j);                                        \
+            if (given) NTI_K(nti_dual_from_apart)(&p, NTI_LOAD(apart + j), inverse);                                                       \
+            NTI_V value = NTI_K(nti_dual_##name)(&m, &p, &dot);                                                                            \
+            NTI_STORE(k + j, value), NTI_STORE(apart + j, NTI_K(nti_apart_##name)(&m, &p, value));                                         \
+            if (t) NTI_STORE(t + j, NTI_LOAD(t + j) * dot);                                                                                \
+        }                                                                                                                                  \
+    }
+NTI_DUAL_APART(relu)
+NTI_DUAL_APART(sign)
+NTI_DUAL_APART(rectified)
+#undef NTI_DUAL_APART
+static void NTI_K(nti_dual_with_apart)(const nti_dual *d, void *k, void *t, void *apart, int given, const void *side1, const void *side2,
+                                       int64_t pitch, int64_t n) {
+    NTI_T *x = (NTI_T *)k, *y = (NTI_T *)t, *e = (NTI_T *)apart;
+    const NTI_T *one = (const NTI_T *)side1, *two = (const NTI_T *)side2;
+    if (d->kind == NTI_DUAL_ABRELU)
+        NTI_K(nti_pair_apart_relu)(d, x, y, e, given, one, two, pitch, n);
+    else if (d->kind == NTI_DUAL_SIGN)
+        NTI_K(nti_pair_apart_sign)(d, x, y, e, given, one, two, pitch, n);
+    else
+        NTI_K(nti_pair_apart_rectified)(d, x, y, e, given, one, two, pitch, n);
+}
+static const nti_dual_table NTI_K(nti_dual_table) = { NTI_K(nti_dual_prepare), NTI_K(nti_dual_pair), NTI_K(nti_dual_self),
+                                                      NTI_K(nti_dual_with_apart) };
+#endif
 #undef NTI_HINGE
 #undef NTI_HINGE_SIDES
 #undef NTI_HINGE_FAR
@@ -7105,6 +7181,10 @@ static NTI_INLINE int64_t NTI_K(nti_plane_row)(const nti_plane *p, int64_t lanes
     return ((p0 - p->start[0]) * p->length[1] + p1 - p->start[1]) * p->length[2] * lanes;
 }
 
+static NTI_INLINE NTI_T *NTI_K(nti_plane_of)(const nti_plane *p, int part) {
+    return (NTI_T *)(part == NTI_OF_K ? p->k : part == NTI_OF_T ? p->t : p->apart);
+}
+
 static NTI_INLINE int64_t NTI_K(nti_place)(const int64_t *size, int64_t p0, int64_t p1, int64_t p2) {
     return (p0 * size[1] + p1) * size[2] + p2;
 }
@@ -7119,10 +7199,10 @@ static void NTI_K(nti_sum_rows)(NTI_T *sum, const NTI_T *const *row, int rows, i
 }
 
 // The rows of one source that position (p0, p1) takes, summed: where they are. NULL: there is none.
-static const NTI_T *NTI_K(nti_taps_down)(const nti_plane_head *h, int source, int of_t, int64_t k0, int64_t k1, NTI_T *sum) {
+static const NTI_T *NTI_K(nti_taps_down)(const nti_plane_head *h, int source, int part, int64_t k0, int64_t k1, NTI_T *sum) {
     const nti_plane *in = h->source[source];
     const nti_taps *a = &h->taps[source][0], *b = &h->taps[source][1];
-    const NTI_T *base = (const NTI_T *)(of_t ? in->t : in->k), *row[NTI_WINDOW_ROWS];
+    const NTI_T *base = NTI_K(nti_plane_of)(in, part), *row[NTI_WINDOW_ROWS];
     int64_t n = in->length[2] * h->lanes;
     int rows = 0, add = 0;
     for (int32_t x = a->first[k0]; x < a->first[k0 + 1]; x++)
@@ -7153,11 +7233,11 @@ static void NTI_K(nti_taps_along)(NTI_T *out, const NTI_T *row, const nti_taps *
     }
 }
 
-static void NTI_K(nti_taps_row)(const nti_plane_head *h, int of_t, int64_t k0, int64_t k1, NTI_T *out) {
+static void NTI_K(nti_taps_row)(const nti_plane_head *h, int part, int64_t k0, int64_t k1, NTI_T *out) {
     int64_t n = h->out.length[2] * h->lanes;
     int add = 0;
     for (int s = 0; s < h->sources; s++) {
-        const NTI_T *row = NTI_K(nti_taps_down)(h, s, of_t, k0, k1, (NTI_T *)h->row);
+        const NTI_T *row = NTI_K(nti_taps_down)(h, s, part, k0, k1, (NTI_T *)h->row);
         if (!row) continue;
         NTI_K(nti_taps_along)(out, row, &h->taps[s][2], h->source[s]->start[2], h->out.length[2], h->lanes, add);
         add = 1;
@@ -7180,6 +7260,35 @@ static void NTI_K(nti_input_row)(const nti_plane_head *h, int64_t p0, int64_t p1
     }
 }
 
+static NTI_T NTI_K(nti_half_distance)(const NTI_T *x, const NTI_T *y, int64_t n) { // half of the mean of (x - y)^2
+    NTI_LANES s = NTI_LANES_SPLAT(0);
+    for (int64_t k = 0; k < n; k += NTI_SUM_LANES) {
+        NTI_LANES a = NTI_LANES_AT(x, k, n, 0), b = NTI_LANES_AT(y, k, n, 0);
+        NTI_EACH(l) {
+            NTI_V e = a.v[l] - b.v[l];
+            s.v[l] = NTI_FMA(e, e, s.v[l]);
+        }
+    }
+    return NTI_K(nti_tree)(NTI_SUM, s) * (NTI_T)(0.5 / (double)n);
+}
+
+static void NTI_K(nti_input_apart)(const nti_plane_head *h, int64_t p0, int64_t p1, NTI_T *out) { // of offset 0
+    int64_t at = NTI_K(nti_place)(h->size, p0, p1, 0), positions = h->size[0] * h->size[1] * h->size[2], n = h->channels;
+    for (int64_t x = 0; x < h->size[2] * h->lanes && h->kind == NTI_HEAD_INPUT; x += NTI_W) {
+        NTI_V s = NTI_SPLAT(0);
+        for (int64_t c = 0; c < n; c++) {
+            int64_t k = (c * positions + at) * h->lanes + x;
+            NTI_V e = NTI_LOAD((const NTI_T *)h->x1 + k) - NTI_LOAD((const NTI_T *)h->x2 + k);
+            s = NTI_FMA(e, e, s);
+        }
+        NTI_STORE(out + x, s * NTI_SPLAT(0.5 / (double)n));
+    }
+    for (int64_t x = 0; x < h->size[2] * h->lanes && h->kind == NTI_HEAD_DOTS; x++) {
+        int64_t l = x % h->lanes, k = (at + x / h->lanes) * n;
+        out[x] = NTI_K(nti_half_distance)((const NTI_T *)h->image1[l] + k, (const NTI_T *)h->image2[l] + k, n);
+    }
+}
+
 // The same for many channels, straight from the images.
 static void NTI_K(nti_input_dots)(const nti_plane_head *h, int64_t p0, int64_t p1, NTI_T *out) {
     const nti_plane *p = &h->out;
@@ -7191,10 +7300,10 @@ static void NTI_K(nti_input_dots)(const nti_plane_head *h, int64_t p0, int64_t p
                                     (NTI_T)(1 / (double)n);
 }
 
-static void NTI_K(nti_sum_row)(const nti_plane_head *h, int of_t, int64_t p0, int64_t p1, NTI_T *out) {
+static void NTI_K(nti_sum_row)(const nti_plane_head *h, int part, int64_t p0, int64_t p1, NTI_T *out) {
     int64_t n = h->out.length[2] * h->lanes, at = NTI_K(nti_plane_row)(&h->out, h->lanes, p0, p1);
     for (int b = 0; b < h->inputs; b++) {
-        const NTI_T *in = (const NTI_T *)(of_t ? h->input[b]->t : h->input[b]->k) + at;
+        const NTI_T *in = NTI_K(nti_plane_of)(h->input[b], part) + at;
         NTI_V w = NTI_SPLAT(h->weight[b]);
         for (int64_t x = 0; x < n; x += NTI_W)
             NTI_STORE(out + x, b ? NTI_FMA(w, NTI_LOAD(in + x), NTI_LOAD(out + x)) : w * NTI_LOAD(in + x));
@@ -7217,7 +7326,7 @@ static void NTI_K(nti_product_row)(const nti_plane_head *h, int64_t p0, int64_t 
 }
 
 // Branches one behind the other along an axis; independent, so that nothing is shared between two of them.
-static void NTI_K(nti_stack_row)(const nti_plane_head *h, int of_t, int64_t p0, int64_t p1, NTI_T *out) {
+static void NTI_K(nti_stack_row)(const nti_plane_head *h, int part, int64_t p0, int64_t p1, NTI_T *out) {
     const nti_plane *y = &h->out;
     memset(out, 0, (size_t)(y->length[2] * h->lanes) * sizeof *out);
     for (int b = 0; b < h->inputs; b++) {
@@ -7227,18 +7336,19 @@ static void NTI_K(nti_stack_row)(const nti_plane_head *h, int of_t, int64_t p0, 
         p[0] = p0, p[1] = p1, p[2] = h->axis == 2 ? begin + x->start[2] : y->start[2];
         p[h->axis] -= begin;
         if (h->axis != 2 && (p[h->axis] < x->start[h->axis] || p[h->axis] >= x->start[h->axis] + x->length[h->axis])) continue;
-        const NTI_T *row = (const NTI_T *)(of_t ? x->t : x->k) + NTI_K(nti_plane_row)(x, h->lanes, p[0], p[1]);
+        const NTI_T *row = NTI_K(nti_plane_of)(x, part) + NTI_K(nti_plane_row)(x, h->lanes, p[0], p[1]);
         int64_t to = h->axis == 2 ? begin + x->start[2] - y->start[2] : 0;
         memcpy(out + to * h->lanes, row, (size_t)(x->length[2] * h->lanes) * sizeof *out);
     }
 }
 
-static void NTI_K(nti_affine_row)(const nti_plane_tail *a, NTI_T *k, NTI_T *t, int64_t n) {
+static void NTI_K(nti_affine_row)(const nti_plane_tail *a, NTI_T *k, NTI_T *t, NTI_T *apart, int64_t n) {
     NTI_V scale = NTI_SPLAT(a->scale), mix = NTI_SPLAT(a->mix), shift = NTI_SPLAT(a->shift), shift_t = NTI_SPLAT(a->shift_t);
     for (int64_t x = 0; x < n; x += NTI_W) {
         NTI_V v = NTI_LOAD(k + x);
         if (t) NTI_STORE(t + x, NTI_FMA(scale, NTI_LOAD(t + x), NTI_FMA(mix, v, shift_t)));
         NTI_STORE(k + x, NTI_FMA(scale, v, shift));
+        if (apart && a->given) NTI_STORE(apart + x, scale * NTI_LOAD(apart + x));
     }
 }
 
@@ -7260,19 +7370,46 @@ static NTI_INLINE NTI_V NTI_K(nti_relu_rule)(NTI_V k, const NTI_T *a, const NTI_
     return NTI_FMA(scale * sine, s1 * s2, *dot * k);
 }
 
-static void NTI_K(nti_relu_row)(const nti_plane_tail *r, const NTI_T *a, const NTI_T *b, NTI_T *k, NTI_T *t, int64_t n) {
+// The same with half of E (u - v)^2 beside k, see nti_dual_from_apart and nti_apart_relu.
+static NTI_INLINE NTI_V NTI_K(nti_relu_apart)(NTI_V k, NTI_V *apart, int given, const NTI_T *a, const NTI_T *b, int64_t pitch, NTI_V scale,
+                                              NTI_V half, NTI_V *dot) {
+    NTI_V s1 = NTI_LOAD(a), s2 = NTI_LOAD(b), inverse = NTI_LOAD(a + pitch) * NTI_LOAD(b + pitch), zero = NTI_SPLAT(0);
+    NTI_V gap = s1 - s2, square = gap * gap * NTI_SPLAT(0.5), r = s1 * s2;
+    NTI_V away = NTI_K(nti_most)(NTI_FMA(s1, s2, -NTI_K(nti_abs)(k)) * inverse, zero);
+    NTI_V rest = NTI_K(nti_most)(*apart - square, zero);
+    if (given) away = NTI_CHOOSE(NTI_LT(rest, r * NTI_SPLAT(0.25)), rest * inverse, away);
+    NTI_V near = 1 - away, root = NTI_K(nti_sqrt)(away), turn = NTI_K(nti_poly)(near, NTI_K(nti_relu_angle), 8);
+    NTI_V sine = NTI_K(nti_poly)(near, NTI_K(nti_relu_sine), 8), angle = root * turn;
+    NTI_V turned = NTI_FMA(half, away, -(scale * root) * NTI_FMA(-turn, near, sine));
+    NTI_V close = NTI_FMA(half, square, r * NTI_K(nti_most)(turned, zero));
+    angle = NTI_CHOOSE(NTI_LT(k, zero), NTI_SPLAT(3.14159265f) - angle, angle);
+    *dot = NTI_FMA(-scale, angle, half);
+    NTI_V value = NTI_FMA(scale * root * sine, r, *dot * k);
+    NTI_V far = NTI_FMA(NTI_FMA(s1, s1, s2 * s2), half * NTI_SPLAT(0.5), -value);
+    *apart = NTI_CHOOSE(NTI_LT(zero, k), NTI_CHOOSE(NTI_LT(away, NTI_SPLAT(0.25)), close, far), far);
+    return value;
+}
+
+static void NTI_K(nti_relu_row)(const nti_plane_tail *r, const NTI_T *a, const NTI_T *b, NTI_T *k, NTI_T *t, NTI_T *apart, int64_t n) {
     NTI_V scale = NTI_SPLAT(r->scale), half = NTI_SPLAT(r->shift), dot;
     for (int64_t x = 0; x < n; x += NTI_W) {
-        NTI_STORE(k + x, NTI_K(nti_relu_rule)(NTI_LOAD(k + x), a + x, b + x, r->pitch, scale, half, &dot));
+        if (apart) {
+            NTI_V e = NTI_LOAD(apart + x);
+            NTI_STORE(k + x, NTI_K(nti_relu_apart)(NTI_LOAD(k + x), &e, r->given, a + x, b + x, r->pitch, scale, half, &dot));
+            NTI_STORE(apart + x, e);
+        } else
+            NTI_STORE(k + x, NTI_K(nti_relu_rule)(NTI_LOAD(k + x), a + x, b + x, r->pitch, scale, half, &dot));
         if (t) NTI_STORE(t + x, dot * NTI_LOAD(t + x));
     }
 }
 
-static void NTI_K(nti_relu_sides)(const void *q, void *side, int64_t n) {
-    const NTI_T *from = (const NTI_T *)q;
+static void NTI_K(nti_relu_sides)(const void *variance, void *side, int64_t n) {
+    const NTI_T *from = (const NTI_T *)variance;
     NTI_T *to = (NTI_T *)side;
     for (int64_t x = 0; x < n; x += NTI_W) {
-        NTI_V s = NTI_K(nti_sqrt)(NTI_K(nti_most)(NTI_LOAD(from + x), NTI_SPLAT(0)));
+        NTI_V q = NTI_K(nti_most)(NTI_LOAD(from + x), NTI_SPLAT(0)), s = NTI_K(nti_sqrt)(q);
+        // Rounded down: where k = q1 = q2, as anywhere in an even background, the angle is 0.
+        s = NTI_CHOOSE(NTI_LT(NTI_SPLAT(0), NTI_FMA(s, s, -q)), s * NTI_SPLAT(0.99999994f), s);
         NTI_STORE(to + x, s), NTI_STORE(to + n + x, NTI_CHOOSE(NTI_EQ(s, NTI_SPLAT(0)), s, 1 / s));
     }
 }
@@ -7280,7 +7417,7 @@ static void NTI_K(nti_relu_sides)(const void *q, void *side, int64_t n) {
 // A convolution of three by three (or of up to NTI_WINDOW_ROWS rows by three, without gaps), its weights and biases, and a rectifier, in
 // one pass with the sums of three columns in registers. Columns outside of the row are zero.
 typedef struct NTI_K(nti_window) {
-    const NTI_T *k[NTI_WINDOW_ROWS], *t[NTI_WINDOW_ROWS];
+    const NTI_T *k[NTI_WINDOW_ROWS], *t[NTI_WINDOW_ROWS], *apart[NTI_WINDOW_ROWS];
     int rows;
     int64_t first, length;
 } NTI_K(nti_window);
@@ -7291,20 +7428,26 @@ static NTI_INLINE NTI_V NTI_K(nti_window_column)(const NTI_T *const *row, int ro
 }
 #define NTI_COLUMN(row, x) ((x) < 0 || (x) >= w->length ? NTI_SPLAT(0) : NTI_K(nti_window_column)(row, rows, (x)*lanes + l))
 static NTI_INLINE void NTI_K(nti_window_row)(const NTI_K(nti_window) * w, int rows, const nti_plane_tail *a, const nti_plane_tail *r,
-                                             const NTI_T *s1, const NTI_T *s2, int64_t length, int64_t lanes, NTI_T *k, NTI_T *t) {
+                                             const NTI_T *s1, const NTI_T *s2, int64_t length, int64_t lanes, NTI_T *k, NTI_T *t,
+                                             NTI_T *apart) {
     NTI_V scale = NTI_SPLAT(a->scale), mix = NTI_SPLAT(a->mix), shift = NTI_SPLAT(a->shift), shift_t = NTI_SPLAT(a->shift_t);
     NTI_V relu = NTI_SPLAT(r ? r->scale : 0), half = NTI_SPLAT(r ? r->shift : 0), dot;
     for (int64_t l = 0; l < lanes; l += NTI_W) {
-        NTI_V k0 = NTI_COLUMN(w->k, w->first), k1 = NTI_COLUMN(w->k, w->first + 1), t0 = k0, t1 = k1;
+        NTI_V k0 = NTI_COLUMN(w->k, w->first), k1 = NTI_COLUMN(w->k, w->first + 1), t0 = k0, t1 = k1, e0 = k0, e1 = k1;
         if (t) t0 = NTI_COLUMN(w->t, w->first), t1 = NTI_COLUMN(w->t, w->first + 1);
+        if (apart) e0 = NTI_COLUMN(w->apart, w->first), e1 = NTI_COLUMN(w->apart, w->first + 1);
         for (int64_t p = 0; p < length; p++) {
             int64_t at = p * lanes + l;
             NTI_V k2 = NTI_COLUMN(w->k, w->first + p + 2), sum = k0 + k1 + k2, value = NTI_FMA(scale, sum, shift);
             k0 = k1, k1 = k2;
-            if (r)
-                NTI_STORE(k + at, NTI_K(nti_relu_rule)(value, s1 + at, s2 + at, r->pitch, relu, half, &dot));
-            else
-                NTI_STORE(k + at, value);
+            if (apart) {
+                NTI_V e2 = NTI_COLUMN(w->apart, w->first + p + 2), e = scale * (e0 + e1 + e2);
+                e0 = e1, e1 = e2;
+                if (r) value = NTI_K(nti_relu_apart)(value, &e, 1, s1 + at, s2 + at, r->pitch, relu, half, &dot);
+                NTI_STORE(apart + at, e);
+            } else if (r)
+                value = NTI_K(nti_relu_rule)(value, s1 + at, s2 + at, r->pitch, relu, half, &dot);
+            NTI_STORE(k + at, value);
             if (!t) continue;
             NTI_V t2 = NTI_COLUMN(w->t, w->first + p + 2), tangent = NTI_FMA(scale, t0 + t1 + t2, NTI_FMA(mix, sum, shift_t));
             t0 = t1, t1 = t2;
@@ -7324,36 +7467,45 @@ static int NTI_K(nti_window_rows)(const nti_plane_head *h, int64_t k0, int64_t k
             int64_t at = NTI_K(nti_plane_row)(in, h->lanes, a->item[x], b->item[y]);
             if (w->rows == NTI_WINDOW_ROWS) return 0;
             w->k[w->rows] = (const NTI_T *)in->k + at, w->t[w->rows] = in->t ? (const NTI_T *)in->t + at : NULL;
+            w->apart[w->rows] = h->apart ? (const NTI_T *)in->apart + at : NULL;
         }
     return w->rows;
 }
 
 // Tails done; 0: not a case for it.
-static int NTI_K(nti_window_make)(const nti_plane_head *h, int64_t p0, int64_t p1, NTI_T *k, NTI_T *t) {
+static int NTI_K(nti_window_make)(const nti_plane_head *h, int64_t p0, int64_t p1, NTI_T *k, NTI_T *t, NTI_T *apart) {
     NTI_K(nti_window) w;
-    if (!h->window3 || !h->tails || h->tail[0].kind != NTI_TAIL_AFFINE) return 0;
+    if (!h->window3 || !h->tails || h->tail[0].kind != NTI_TAIL_AFFINE || (apart && !h->apart)) return 0;
     if (!NTI_K(nti_window_rows)(h, p0 - h->out.start[0], p1 - h->out.start[1], &w)) return 0;
     const nti_plane *p = &h->out;
     const nti_plane_tail *r = h->tails > 1 && h->tail[1].kind == NTI_TAIL_RELU && !h->same ? &h->tail[1] : NULL;
+    if (apart && r && !r->given) return 0;
     const NTI_T *s1 = NULL, *s2 = NULL;
     if (r) {
         s1 = (const NTI_T *)r->side1 + NTI_K(nti_place)(r->size, p0, p1, p->start[2]) * h->lanes;
         s2 = (const NTI_T *)r->side2 +
              NTI_K(nti_place)(r->size, p0 + p->offset[0], p1 + p->offset[1], p->start[2] + p->offset[2]) * h->lanes;
     }
-    if (w.rows == 3 && r && t)
-        NTI_K(nti_window_row)(&w, 3, &h->tail[0], r, s1, s2, p->length[2], h->lanes, k, t);
+    if (w.rows == 3 && r && t && apart)
+        NTI_K(nti_window_row)(&w, 3, &h->tail[0], r, s1, s2, p->length[2], h->lanes, k, t, apart);
+    else if (w.rows == 3 && r && t)
+        NTI_K(nti_window_row)(&w, 3, &h->tail[0], r, s1, s2, p->length[2], h->lanes, k, t, NULL);
     else
-        NTI_K(nti_window_row)(&w, w.rows, &h->tail[0], r, s1, s2, p->length[2], h->lanes, k, t);
+        NTI_K(nti_window_row)(&w, w.rows, &h->tail[0], r, s1, s2, p->length[2], h->lanes, k, t, apart);
     return r ? 2 : 1;
 }
 #endif
 
-static void NTI_K(nti_sides_row)(const NTI_T *a, const NTI_T *b, NTI_T *k, NTI_T *t, int64_t n) {
+// Of a layer norm over channels alone f = 1 / sqrt(q + eps), which says what the difference of q1 and q2 is worth:
+// E (f1 u - f2 v)^2 = f1 f2 E (u - v)^2 - (f1 - f2)^2 (1 / (f1 f2) + eps).
+static void NTI_K(nti_sides_row)(const nti_plane_tail *s, const NTI_T *a, const NTI_T *b, NTI_T *k, NTI_T *t, NTI_T *apart, int64_t n) {
+    NTI_V zero = NTI_SPLAT(0), eps = NTI_SPLAT(s->shift), half = NTI_SPLAT(0.5);
     for (int64_t x = 0; x < n; x += NTI_W) {
-        NTI_V f = NTI_LOAD(a + x) * NTI_LOAD(b + x);
+        NTI_V f1 = NTI_LOAD(a + x), f2 = NTI_LOAD(b + x), f = f1 * f2, gap = f1 - f2;
         NTI_STORE(k + x, f * NTI_LOAD(k + x));
         if (t) NTI_STORE(t + x, f * NTI_LOAD(t + x));
+        if (apart && s->given)
+            NTI_STORE(apart + x, NTI_K(nti_most)(NTI_FMA(f, NTI_LOAD(apart + x), -(gap * gap * half) * (1 / f + eps)), zero));
     }
 }
 
@@ -7367,24 +7519,27 @@ static void NTI_K(nti_same_row)(const nti_plane_head *h, double scale, NTI_T *k,
 }
 
 static void NTI_K(nti_dual_row)(const nti_plane_head *h, const nti_plane_tail *a, const NTI_T *s1, const NTI_T *s2, NTI_T *k, NTI_T *t,
-                                int64_t n) {
+                                NTI_T *apart, int64_t n) {
 #if !NTI_F64
     if (a->kind == NTI_TAIL_RELU) {
-        NTI_K(nti_relu_row)(a, s1, s2, k, t, n);
+        NTI_K(nti_relu_row)(a, s1, s2, k, t, a->apart ? apart : NULL, n);
         return;
     }
 #endif
-    h->dual->pair(a->dual, k, t, s1, s2, a->pitch, n);
+    if (a->apart)
+        h->dual->apart(a->dual, k, t, apart, a->given, s1, s2, a->pitch, n);
+    else
+        h->dual->pair(a->dual, k, t, s1, s2, a->pitch, n);
 }
 
 // The lanes that pair an image with itself take what the variance gives: nothing cancels there.
 static void NTI_K(nti_dual_same)(const nti_plane_head *h, const nti_plane_tail *a, const NTI_T *s1, const NTI_T *s2, NTI_T *k, NTI_T *t,
-                                 int64_t n) {
+                                 NTI_T *apart, int64_t n) {
     NTI_T *q = (NTI_T *)h->copy, *u = t ? q + n : NULL;
     memcpy(q, k, (size_t)n * sizeof *q);
     if (t) memcpy(u, t, (size_t)n * sizeof *u);
     h->dual->self(a->dual, q, u, n);
-    NTI_K(nti_dual_row)(h, a, s1, s2, k, t, n);
+    NTI_K(nti_dual_row)(h, a, s1, s2, k, t, apart, n);
     for (int64_t x = 0; x < n; x += NTI_W) {
         NTI_VI same = NTI_INT(NTI_LOAD((const NTI_T *)h->same + x % h->lanes));
         NTI_STORE(k + x, NTI_CHOOSE(same, NTI_LOAD(q + x), NTI_LOAD(k + x)));
@@ -7392,7 +7547,8 @@ static void NTI_K(nti_dual_same)(const nti_plane_head *h, const nti_plane_tail *
     }
 }
 
-static void NTI_K(nti_tail_row)(const nti_plane_head *h, const nti_plane_tail *a, int64_t p0, int64_t p1, NTI_T *k, NTI_T *t) {
+static void NTI_K(nti_tail_row)(const nti_plane_head *h, const nti_plane_tail *a, int64_t p0, int64_t p1, NTI_T *k, NTI_T *t,
+                                NTI_T *apart) {
     const nti_plane *p = &h->out;
     int64_t n = p->length[2] * h->lanes;
     const NTI_T *s1 = (const NTI_T *)a->side1, *s2 = (const NTI_T *)a->side2;
@@ -7402,10 +7558,10 @@ static void NTI_K(nti_tail_row)(const nti_plane_head *h, const nti_plane_tail *a
     }
     switch (a->kind) {
     case NTI_TAIL_AFFINE:
-        NTI_K(nti_affine_row)(a, k, t, n);
+        NTI_K(nti_affine_row)(a, k, t, apart, n);
         break;
     case NTI_TAIL_SIDES:
-        NTI_K(nti_sides_row)(s1, s2, k, t, n);
+        NTI_K(nti_sides_row)(a, s1, s2, k, t, apart, n);
         break;
     case NTI_TAIL_SAME:
         for (int64_t x = 0; x < n; x += h->lanes) NTI_K(nti_same_row)(h, a->scale, k + x, t ? t + x : t);
@@ -7416,54 +7572,43 @@ static void NTI_K(nti_tail_row)(const nti_plane_head *h, const nti_plane_tail *a
         break;
     default:
         if (h->same)
-            NTI_K(nti_dual_same)(h, a, s1, s2, k, t, n);
+            NTI_K(nti_dual_same)(h, a, s1, s2, k, t, apart, n);
         else
-            NTI_K(nti_dual_row)(h, a, s1, s2, k, t, n);
+            NTI_K(nti_dual_row)(h, a, s1, s2, k, t, apart, n);
     }
 }
 
-static void NTI_K(nti_head_row)(const nti_plane_head *h, int64_t p0, int64_t p1, NTI_T *k, NTI_T *t) {
-    int64_t n = h->out.length[2] * h->lanes;
-    switch (h->kind) {
-    case NTI_HEAD_TAPS:
-        NTI_K(nti_taps_row)(h, 0, p0 - h->out.start[0], p1 - h->out.start[1], k);
-        if (t) NTI_K(nti_taps_row)(h, 1, p0 - h->out.start[0], p1 - h->out.start[1], t);
-        break;
-    case NTI_HEAD_SUM:
-        NTI_K(nti_sum_row)(h, 0, p0, p1, k);
-        if (t) NTI_K(nti_sum_row)(h, 1, p0, p1, t);
-        break;
-    case NTI_HEAD_PRODUCT:
-        NTI_K(nti_product_row)(h, p0, p1, k, t);
-        break;
-    case NTI_HEAD_STACK:
-        NTI_K(nti_stack_row)(h, 0, p0, p1, k);
-        if (t) NTI_K(nti_stack_row)(h, 1, p0, p1, t);
-        break;
-    case NTI_HEAD_READY:
-        break;
-    default:
-        if (h->kind == NTI_HEAD_INPUT)
-            NTI_K(nti_input_row)(h, p0, p1, k);
-        else
-            NTI_K(nti_input_dots)(h, p0, p1, k);
+static void NTI_K(nti_head_row)(const nti_plane_head *h, int64_t p0, int64_t p1, NTI_T *k, NTI_T *t, NTI_T *apart) {
+    NTI_T *const to[NTI_OF_COUNT] = { k, t, h->apart ? apart : NULL };
+    for (int part = 0; part < NTI_OF_COUNT; part++) {
+        if (!to[part]) continue;
+        if (h->kind == NTI_HEAD_TAPS) NTI_K(nti_taps_row)(h, part, p0 - h->out.start[0], p1 - h->out.start[1], to[part]);
+        if (h->kind == NTI_HEAD_SUM) NTI_K(nti_sum_row)(h, part, p0, p1, to[part]);
+        if (h->kind == NTI_HEAD_STACK) NTI_K(nti_stack_row)(h, part, p0, p1, to[part]);
     }
-    if (t && (h->kind == NTI_HEAD_INPUT || h->kind == NTI_HEAD_DOTS)) memset(t, 0, (size_t)n * sizeof *t);
+    if (h->kind == NTI_HEAD_PRODUCT) NTI_K(nti_product_row)(h, p0, p1, k, t);
+    if (h->kind != NTI_HEAD_INPUT && h->kind != NTI_HEAD_DOTS) return;
+    if (h->kind == NTI_HEAD_INPUT)
+        NTI_K(nti_input_row)(h, p0, p1, k);
+    else
+        NTI_K(nti_input_dots)(h, p0, p1, k);
+    if (t) memset(t, 0, (size_t)(h->out.length[2] * h->lanes) * sizeof *t);
+    if (to[NTI_OF_APART]) NTI_K(nti_input_apart)(h, p0, p1, apart);
 }
 
 static void NTI_K(nti_plane_make)(const nti_plane_head *h) {
     const nti_plane *p = &h->out;
     int64_t n = p->length[2] * h->lanes;
-    NTI_T *k = (NTI_T *)p->k, *t = (NTI_T *)p->t;
+    NTI_T *k = (NTI_T *)p->k, *t = (NTI_T *)p->t, *apart = (NTI_T *)p->apart;
     for (int64_t p0 = p->start[0]; p0 < p->start[0] + p->length[0]; p0++)
         for (int64_t p1 = p->start[1]; p1 < p->start[1] + p->length[1]; p1++) {
             int done = 0;
 #if !NTI_F64
-            done = NTI_K(nti_window_make)(h, p0, p1, k, t);
+            done = NTI_K(nti_window_make)(h, p0, p1, k, t, apart);
 #endif
-            if (!done) NTI_K(nti_head_row)(h, p0, p1, k, t);
-            for (int j = done; j < h->tails; j++) NTI_K(nti_tail_row)(h, &h->tail[j], p0, p1, k, t);
-            k += n, t = t ? t + n : t;
+            if (!done) NTI_K(nti_head_row)(h, p0, p1, k, t, apart);
+            for (int j = done; j < h->tails; j++) NTI_K(nti_tail_row)(h, &h->tail[j], p0, p1, k, t, apart);
+            k += n, t = t ? t + n : t, apart = apart ? apart + n : apart;
         }
 }
 
@@ -7473,11 +7618,11 @@ static void NTI_K(nti_plane_finish)(const nti_plane_head *h, const nti_plane_tai
     NTI_T *k = (NTI_T *)p->k, *t = (NTI_T *)p->t;
     for (int64_t p0 = p->start[0]; p0 < p->start[0] + p->length[0]; p0++)
         for (int64_t p1 = p->start[1]; p1 < p->start[1] + p->length[1]; p1++, k += n, t = t ? t + n : t)
-            NTI_K(nti_tail_row)(h, a, p0, p1, k, t);
+            NTI_K(nti_tail_row)(h, a, p0, p1, k, t, NULL);
 }
 
 // Adds what a plane gives to the planes of a linear map's result.
-static void NTI_K(nti_plane_spread)(const nti_plane *fine, int64_t lanes, int of_t, const nti_plane_set *set, void *coarse,
+static void NTI_K(nti_plane_spread)(const nti_plane *fine, int64_t lanes, int part, const nti_plane_set *set, void *coarse,
                                     const nti_contribution *const *entry, const int *count) {
     for (int x = 0; x < count[0] * count[1]; x++) {
         const nti_contribution *a = &entry[0][x / count[1]], *b = &entry[1][x % count[1]];
@@ -7486,7 +7631,7 @@ static void NTI_K(nti_plane_spread)(const nti_plane *fine, int64_t lanes, int of
         if (slot0 < 0 || slot1 < 0) continue;
         const int64_t *at = set->at + (slot0 * set->count[1] + slot1) * set->count[2];
         int64_t row = (a->to - (a->offset < 0 ? da : 0)) * (set->size[1] - db) + b->to - (b->offset < 0 ? db : 0); // of the coarse plane
-        const NTI_T *from = (const NTI_T *)(of_t ? fine->t : fine->k) + NTI_K(nti_plane_row)(fine, lanes, a->from, b->from);
+        const NTI_T *from = NTI_K(nti_plane_of)(fine, part) + NTI_K(nti_plane_row)(fine, lanes, a->from, b->from);
         NTI_T weight = (NTI_T)(a->weight * b->weight);
         for (int c = 0; c < count[2]; c++) {
             const nti_contribution *e = &entry[2][c];
@@ -7501,16 +7646,16 @@ static void NTI_K(nti_plane_spread)(const nti_plane *fine, int64_t lanes, int of
 }
 
 // Rows are summed in lanes, rows in double: sums over millions of positions keep their digits.
-static void NTI_K(nti_plane_total)(const nti_plane *p, int64_t lanes, int of_t, double *sum) {
-    const NTI_T *row = (const NTI_T *)(of_t ? p->t : p->k);
+static void NTI_K(nti_plane_total)(const nti_plane *p, int64_t lanes, int part, double *sum) {
+    const NTI_T *row = NTI_K(nti_plane_of)(p, part);
     int64_t rows = p->length[0] * p->length[1];
     for (int64_t r = 0; r < rows; r++, row += p->length[2] * lanes)
         for (int64_t l = 0; l < lanes; l += NTI_W) {
             NTI_V s = NTI_SPLAT(0);
-            NTI_T part[64 / sizeof(NTI_T)];
+            NTI_T lane[64 / sizeof(NTI_T)];
             for (int64_t x = 0; x < p->length[2]; x++) s += NTI_LOAD(row + x * lanes + l);
-            NTI_STORE(part, s);
-            for (int k = 0; k < NTI_W; k++) sum[l + k] += (double)part[k];
+            NTI_STORE(lane, s);
+            for (int k = 0; k < NTI_W; k++) sum[l + k] += (double)lane[k];
         }
 }
 
@@ -7538,6 +7683,22 @@ static void NTI_K(nti_gram)(const void *x1, int64_t rows, const void *x2, int64_
      columns, channels, 0, (NTI_T *)room);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) out[i * pitch + j] *= (NTI_T)(1 / (double)channels);
+}
+
+// Half of the mean of (x1 - x2)^2, from k where it is not small, else from the images.
+static void NTI_K(nti_gram_apart)(const void *x1, int64_t rows, const void *x2, int64_t columns, int64_t channels, int64_t pitch,
+                                  const void *k, void *apart) {
+    const NTI_T *a = (const NTI_T *)x1, *b = (const NTI_T *)x2, part = (NTI_T)(0.5 / (double)channels);
+    NTI_T q[NTI_TILE_LARGE];
+    for (int64_t j = 0; j < columns; j++) q[j] = NTI_K(nti_dot)(b + j * channels, b + j * channels, channels) * part;
+    for (int64_t i = 0; i < rows; i++) {
+        NTI_T own = NTI_K(nti_dot)(a + i * channels, a + i * channels, channels) * part;
+        for (int64_t j = 0; j < columns; j++) {
+            NTI_T both = own + q[j], e = both - ((const NTI_T *)k)[i * pitch + j];
+            if (!(e > both / 256)) e = NTI_K(nti_half_distance)(a + i * channels, b + j * channels, channels);
+            ((NTI_T *)apart)[i * pitch + j] = e;
+        }
+    }
 }
 
 // Lane l of each row of `out` is lane lane[l] of the row of `sides`.
@@ -7607,9 +7768,9 @@ static void NTI_K(nti_norm_sides)(const void *q, const int64_t *size, int64_t la
 }
 
 // One lane of a plane into a matrix: position p of the first image has stride s1, of the second s2.
-static void NTI_K(nti_plane_put)(const nti_plane *p, int64_t lanes, int64_t lane, int of_t, const int64_t *size, int64_t s1, int64_t s2,
+static void NTI_K(nti_plane_put)(const nti_plane *p, int64_t lanes, int64_t lane, int part, const int64_t *size, int64_t s1, int64_t s2,
                                  void *out) {
-    const NTI_T *from = (const NTI_T *)(of_t ? p->t : p->k) + lane;
+    const NTI_T *from = NTI_K(nti_plane_of)(p, part) + lane;
     int64_t away = NTI_K(nti_place)(size, p->offset[0], p->offset[1], p->offset[2]);
     for (int64_t p0 = p->start[0]; p0 < p->start[0] + p->length[0]; p0++)
         for (int64_t p1 = p->start[1]; p1 < p->start[1] + p->length[1]; p1++) {
@@ -7621,8 +7782,9 @@ static void NTI_K(nti_plane_put)(const nti_plane *p, int64_t lanes, int64_t lane
 
 static const nti_plane_table NTI_K(nti_plane_table) = { NTI_K(nti_plane_make),  NTI_K(nti_plane_finish), NTI_K(nti_plane_spread),
                                                         NTI_K(nti_plane_total), NTI_K(nti_plane_store),  NTI_K(nti_interleave),
-                                                        NTI_K(nti_gram),        NTI_K(nti_gather_lanes), NTI_K(nti_gather_tile),
-                                                        NTI_K(nti_tile_put),    NTI_K(nti_norm_sides),   NTI_K(nti_plane_put),
+                                                        NTI_K(nti_gram),        NTI_K(nti_gram_apart),   NTI_K(nti_gather_lanes),
+                                                        NTI_K(nti_gather_tile), NTI_K(nti_tile_put),     NTI_K(nti_norm_sides),
+                                                        NTI_K(nti_plane_put),
 #if !NTI_F64
                                                         NTI_K(nti_relu_sides) };
 #else
@@ -24806,6 +24968,9 @@ typedef struct nti_cov_step {
     int64_t weights_at;                     // MIX: matrices of positions before those of its attention
     int64_t mask_at;                        // positions of the steps before
     int live;                               // takes variances of its operand; an end: its stage does
+    int rectified;                          // DUAL: by NTI_TAIL_RELU
+    int apart;                              // its planes of offset 0 carry half of E (u - v)^2
+    int64_t apart_at;                       // TOTAL: of the steps before
 } nti_cov_step;
 
 typedef struct nti_cov_node { // a value that a stage has as a plane: a head and the elementwise steps behind it
@@ -24839,6 +25004,8 @@ typedef struct nti_cov {
     int gram;     // images without positions: a product of matrices gives the input's covariances
     int dots;     // many channels: the input's covariances from the images themselves
     int ntk, failed;
+    int carry;                                             // planes of offset 0 have `apart`
+    int64_t aparts;                                        // of ends
     int64_t own_sides, own_passing;                        // positions of: sides that the own run keeps; the largest that it forgets
     int64_t sides, sets[NTI_COV_RUNS], planes, row, items; // positions of: all sides, kept planes, planes of a stage; longest row; taps
     int64_t mixed, weights;                                // positions of the largest image that is mixed; elements of attention weights
@@ -25111,11 +25278,6 @@ static int nti_cov_readout(nti_cov *w, const nt_layer *l, int x, int diagonal, i
     return y;
 }
 
-// Images in f32 take a rectifier's rule that is made for speed; without positions, and in f64, the exact one.
-static int nti_cov_rectified(const nti_cov *w, const nti_cov_step *s) {
-    return s->layer->dual.kind == NTI_DUAL_ABRELU && w->d.dtype == NT_F32 && w->step[0].axes;
-}
-
 static int nti_cov_dual(nti_cov *w, const nt_layer *l, int x) {
     if (!w->step[x].gaussian)
         return nti_cov_wrong(w, l,
@@ -25123,7 +25285,7 @@ static int nti_cov_dual(nti_cov *w, const nt_layer *l, int x) {
                              "convolution between");
     int y = nti_cov_one(w, NTI_COV_DUAL, l, x);
     if (y < 0) return y;
-    w->step[y].sides = nti_cov_rectified(w, &w->step[y]) ? 2 : nti_dual_sides(&l->dual), w->step[y].gaussian = w->step[y].centred = 0;
+    w->step[y].sides = nti_dual_sides(&l->dual), w->step[y].gaussian = w->step[y].centred = 0;
     return nti_cov_masked(w, l, y);
 }
 
@@ -25359,6 +25521,39 @@ static int nti_cov_build(nti_cov *w, const nt_layer *net) { // 0 after an error
 // What is needed ------------------------------------------------------------------------------------------------------------
 
 static int nti_cov_is_end(int op) { return op >= NTI_COV_MAP; }
+
+// What half of E (u - v)^2 goes through: linear in the covariances of offset 0, and the same for the variances; a norm over channels.
+static int nti_cov_is_plain(const nti_cov_step *s) {
+    return s->op == NTI_COV_TAPS || s->op == NTI_COV_SUM || s->op == NTI_COV_STACK || s->op == NTI_COV_AFFINE || s->op == NTI_COV_LOCAL ||
+           (s->op == NTI_COV_TOTAL && s->diagonal) || (s->op == NTI_COV_NORM && !s->over[0] && !s->over[1] && !s->over[2]);
+}
+
+// Half of E (u - v)^2 is carried where it is there and where an activation takes it in the end. In f64 k knows enough.
+static void nti_cov_carry(nti_cov *w) {
+    for (int v = 0; v < w->steps; v++) {
+        nti_cov_step *s = &w->step[v];
+        s->apart = s->op == NTI_COV_INPUT || (s->op == NTI_COV_DUAL && nti_dual_keeps_apart(&s->layer->dual)) || nti_cov_is_plain(s);
+        s->apart &= w->d.dtype == NT_F32 && !w->d.masked, s->live = 0;
+        for (int b = 0; b < s->inputs && nti_cov_is_plain(s); b++) s->apart &= w->step[s->input[b]].apart;
+    }
+    for (int v = w->steps - 1; v >= 0; v--) { // live: somebody takes it
+        nti_cov_step *s = &w->step[v];
+        int takes = s->op == NTI_COV_DUAL ? nti_dual_takes_apart(&s->layer->dual) : nti_cov_is_plain(s) && s->live;
+        for (int b = 0; b < s->inputs; b++) w->step[s->input[b]].live |= takes;
+        s->apart &= s->live, w->carry |= s->apart;
+        if (s->op == NTI_COV_TOTAL && s->apart) s->apart_at = w->aparts++;
+    }
+}
+
+// A rectifier's rule that is made for speed, in f32: for images with positions, and where the distance is carried. Else the exact one.
+static void nti_cov_rectify(nti_cov *w) {
+    for (int v = 0; v < w->steps; v++) {
+        nti_cov_step *s = &w->step[v];
+        if (s->op != NTI_COV_DUAL || s->layer->dual.kind != NTI_DUAL_ABRELU || w->d.dtype != NT_F32) continue;
+        s->rectified = w->step[0].axes || w->step[s->input[0]].apart;
+        if (s->rectified) s->sides = 2;
+    }
+}
 static int nti_cov_is_tail(int op) { return op >= NTI_COV_AFFINE && op < NTI_COV_MAP; }
 static int64_t nti_plane_start(int64_t offset) { return offset < 0 ? -offset : 0; }
 static int64_t nti_plane_length(int64_t size, int64_t offset) { return nti_max(0, size - (offset < 0 ? -offset : offset)); }
@@ -25711,8 +25906,9 @@ typedef struct nti_cov_pair {
 typedef struct nti_cov_work { // what a worker has
     const nti_cov *w;
     int run, arrays; // 1: covariances alone; 2: and tangents
+    int carry;       // and `apart` of offset 0
     int64_t lanes;
-    char *planes, *sets, *own_sides, *sides[2], *own_input, *input[2], *row, *copy, *same;
+    char *planes, *sets, *own_sides, *sides[2], *own_input, *input[2], *row, *copy, *same, *aparts;
     void *room;  // of products
     double *sum; // of each part of a stage that ends in totals
     char *out;   // where the planes of the stage's value go; NULL: with the others
@@ -25767,6 +25963,7 @@ static int nti_cov_kept(const nti_cov_work *c, int end, const int64_t *offset, n
     nti_cov_plane_at(p, s->size, offset);
     char *base = c->sets + (size_t)((s->set_at[c->run] * c->arrays + set->at[slot]) * c->lanes) * w->element;
     p->k = base, p->t = c->arrays == 2 ? base + (size_t)(set->positions * c->lanes) * w->element : NULL;
+    p->apart = c->carry && s->apart ? c->aparts + (size_t)(s->apart_at * c->lanes) * w->element : NULL;
     return 1;
 }
 
@@ -25795,7 +25992,8 @@ static void nti_cov_want(nti_cov_work *c, const nti_cov_stage *g, int node, cons
         return;
     } // they are only counted
     int slot = c->out && node == g->nodes - 1;
-    char *base = slot ? c->out : c->planes + (size_t)(n->at * c->lanes * c->arrays) * c->w->element;
+    char *room = c->planes + (size_t)(n->at * c->lanes * (c->arrays + c->carry)) * c->w->element, *base = slot ? c->out : room;
+    p->apart = c->carry && !offset[0] && !offset[1] && !offset[2] ? room + (size_t)(n->planes * c->arrays) * bytes : NULL;
     if (slot && n->planes == 1) bytes = (size_t)(p->length[0] * p->length[1] * p->length[2] * c->lanes) * c->w->element;
     p->k = base + (size_t)(q->count++ * c->arrays) * bytes;
     p->t = c->arrays == 2 ? (char *)p->k + bytes : NULL;
@@ -25902,6 +26100,10 @@ static void nti_cov_head_input(nti_cov_work *c, const nti_cov_step *s, nti_plane
     h->kind = NTI_HEAD_READY; // a product of matrices
     memset(h->out.k, 0, (size_t)h->lanes * w->element);
     nti_cov_table(w)->gram(c->image[0], c->rows, c->image[w->tile], c->columns, s->channels, w->tile, h->out.k, c->room);
+    if (h->apart) {
+        memset(h->out.apart, 0, (size_t)h->lanes * w->element);
+        nti_cov_table(w)->gram_apart(c->image[0], c->rows, c->image[w->tile], c->columns, s->channels, w->tile, h->out.k, h->out.apart);
+    }
     if (h->out.t) memset(h->out.t, 0, (size_t)h->lanes * w->element);
 }
 
@@ -26201,6 +26403,7 @@ static int nti_cov_tail(const nti_cov_work *c, int v, const int64_t *offset, nti
     const nti_cov_step *s = &w->step[v];
     int64_t positions = nti_cov_positions(s->size);
     memset(a, 0, sizeof *a);
+    a->given = c->carry && nti_cov_is_zero(offset) && w->step[s->input[0]].apart;
     a->kind = NTI_TAIL_AFFINE, a->scale = s->scale, a->mix = s->mix, a->shift = s->shift, a->shift_t = s->shift_t;
     for (int k = 0; k < NTI_SPACE; k++) a->size[k] = s->size[k];
     if (s->op == NTI_COV_LOCAL) a->kind = NTI_TAIL_ZERO;
@@ -26211,7 +26414,10 @@ static int nti_cov_tail(const nti_cov_work *c, int v, const int64_t *offset, nti
         return 1;
     }
     if (s->op != NTI_COV_DUAL && s->op != NTI_COV_NORM && s->op != NTI_COV_MASK) return 1;
-    a->kind = s->op != NTI_COV_DUAL ? NTI_TAIL_SIDES : nti_cov_rectified(w, s) ? NTI_TAIL_RELU : NTI_TAIL_DUAL;
+    a->kind = s->op != NTI_COV_DUAL ? NTI_TAIL_SIDES : s->rectified ? NTI_TAIL_RELU : NTI_TAIL_DUAL;
+    a->apart =
+        s->op == NTI_COV_DUAL && c->carry && nti_cov_is_zero(offset) && (s->apart || (a->given && nti_dual_takes_apart(&s->layer->dual)));
+    if (s->op == NTI_COV_NORM) a->shift = s->eps;
     a->dual = &s->layer->dual, a->pitch = positions * c->lanes;
     if (a->kind == NTI_TAIL_RELU) {
         double up = a->dual->b, down = a->dual->a;
@@ -26233,7 +26439,7 @@ static void nti_cov_own_tails(nti_cov_work *c, const nti_cov_node *n, nti_plane_
         const nti_cov_step *s = &w->step[n->tail[j]];
         int64_t positions = nti_cov_positions(s->size), count = positions * c->lanes;
         void *own = nti_cov_own_sides(c, s);
-        if (s->op == NTI_COV_DUAL && nti_cov_rectified(w, s))
+        if (s->op == NTI_COV_DUAL && s->rectified)
             nti_cov_table(w)->relu_sides(h->out.k, own, count);
         else if (s->op == NTI_COV_DUAL)
             dual->prepare(&s->layer->dual, h->out.k, own, count);
@@ -26261,7 +26467,10 @@ static void nti_cov_make(nti_cov_work *c, const nti_cov_stage *g, int node, cons
     memset(&h, 0, sizeof h);
     h.lanes = c->lanes, h.out = *p, h.row = c->row, h.copy = c->copy, h.tail = c->tail;
     h.dual = w->tape->isa->dual[w->d.dtype == NT_F64];
-    int zero = nti_cov_is_zero(p->offset);
+    int zero = nti_cov_is_zero(p->offset), head = n->head >= 0 ? n->head : n->tails ? w->step[n->tail[0]].input[0] : n->value;
+    int needs = w->step[head].apart;
+    for (int j = 0; j < n->tails; j++) needs |= w->step[n->tail[j]].apart;
+    h.apart = p->apart && w->step[head].apart, h.out.apart = needs ? p->apart : NULL;
     if (zero && c->run == NTI_BETWEEN && c->any_same) h.same = c->same;
     if (s && s->op == NTI_COV_TAPS)
         nti_cov_head_taps(c, n, s, &h);
@@ -26475,7 +26684,7 @@ static void nti_cov_give(nti_cov_work *c, const nti_plane *p) { // to the arrays
 }
 
 static void nti_cov_stage_begin(nti_cov_work *c, const nti_cov_step *s) {
-    if (s->op == NTI_COV_TOTAL) memset(c->sum, 0, (size_t)(NTI_COV_PARTS * 2 * c->lanes) * sizeof *c->sum);
+    if (s->op == NTI_COV_TOTAL) memset(c->sum, 0, (size_t)(NTI_COV_PARTS * NTI_OF_COUNT * c->lanes) * sizeof *c->sum);
     if (s->op == NTI_COV_MAP)
         memset(c->sets + (size_t)(s->set_at[c->run] * c->arrays * c->lanes) * c->w->element, 0,
                (size_t)(s->set[c->run].positions * c->arrays * c->lanes) * c->w->element);
@@ -26484,7 +26693,7 @@ static void nti_cov_stage_begin(nti_cov_work *c, const nti_cov_step *s) {
 static void nti_cov_stage_end(nti_cov_work *c, const nti_cov_step *s) {
     if (s->op != NTI_COV_TOTAL || !s->set[c->run].positions) return;
     for (int part = 1; part < NTI_COV_PARTS; part++)
-        for (int64_t l = 0; l < 2 * c->lanes; l++) c->sum[l] += c->sum[part * 2 * c->lanes + l];
+        for (int64_t l = 0; l < NTI_OF_COUNT * c->lanes; l++) c->sum[l] += c->sum[part * NTI_OF_COUNT * c->lanes + l];
     for (int64_t l = 0; l < c->lanes && c->w->d.masked && s->scale != 1 && !s->diagonal; l++) { // averages of what is shown
         int x = s->input[0];
         int64_t one = c->run == NTI_OWN ? l : c->lane[0][l], two = c->run == NTI_OWN ? l : c->lane[1][l];
@@ -26495,6 +26704,9 @@ static void nti_cov_stage_end(nti_cov_work *c, const nti_cov_step *s) {
     for (int a = 0; a < c->arrays; a++)
         nti_cov_table(c->w)->store(c->sum + a * c->lanes, s->scale, c->lanes,
                                    c->sets + (size_t)((s->set_at[c->run] * c->arrays + a) * c->lanes) * c->w->element);
+    if (c->carry && s->apart)
+        nti_cov_table(c->w)->store(c->sum + NTI_OF_APART * c->lanes, s->scale, c->lanes,
+                                   c->aparts + (size_t)(s->apart_at * c->lanes) * c->w->element);
 }
 
 // What the end of a stage does with planes of its value; part: of the groups, for totals.
@@ -26503,8 +26715,9 @@ static void nti_cov_consume(nti_cov_work *c, const nti_cov_stage *g, const nti_c
     for (int p = 0; p < q->count; p++) {
         if (s->op == NTI_COV_MAP) nti_cov_into_map(c, s, &q->plane[p]);
         if (s->op == NTI_COV_OUT && c->run == NTI_BETWEEN) nti_cov_give(c, &q->plane[p]);
-        for (int a = 0; s->op == NTI_COV_TOTAL && a < c->arrays; a++)
-            nti_cov_table(c->w)->total(&q->plane[p], c->lanes, a, c->sum + (part * 2 + a) * c->lanes);
+        for (int a = 0; s->op == NTI_COV_TOTAL && a < NTI_OF_COUNT; a++)
+            if (a < c->arrays || (a == NTI_OF_APART && c->carry && s->apart))
+                nti_cov_table(c->w)->total(&q->plane[p], c->lanes, a, c->sum + (part * NTI_OF_COUNT + a) * c->lanes);
     }
 }
 
@@ -26652,7 +26865,8 @@ static void nti_cov_stage_run(nti_cov_work *c, const nti_cov_stage *g, nti_cov_t
 
 static void nti_cov_begin(nti_cov_work *c, int run) {
     const nti_cov *w = c->w;
-    c->run = run, c->arrays = run == NTI_BETWEEN && w->ntk ? 2 : 1, c->lanes = run == NTI_OWN ? w->own_lanes : w->lanes;
+    c->run = run, c->arrays = run == NTI_BETWEEN && w->ntk ? 2 : 1, c->carry = run == NTI_BETWEEN && w->carry,
+    c->lanes = run == NTI_OWN ? w->own_lanes : w->lanes;
 }
 
 // Blocks of pairs -----------------------------------------------------------------------------------------------------------
@@ -26854,7 +27068,8 @@ static void nti_cov_cut_block(const nti_cov *w, nti_cov_work *c, nti_cov_cut *m)
         for (int k = 0; k < 2; k++) c->input[k] = (char *)nti_cov_piece(m, elements * w->lanes, w->element);
     }
     c->same = (char *)nti_cov_piece(m, w->lanes, w->element),
-    c->sum = (double *)nti_cov_piece(m, nti_cov_has_totals(w) ? NTI_COV_PARTS * 2 * lanes : 0, sizeof(double));
+    c->sum = (double *)nti_cov_piece(m, nti_cov_has_totals(w) ? NTI_COV_PARTS * NTI_OF_COUNT * lanes : 0, sizeof(double));
+    c->aparts = (char *)nti_cov_piece(m, w->aparts * w->lanes, w->element);
     c->image = (const void **)nti_cov_piece(m, w->own_lanes, sizeof *c->image);
     c->first = (const void **)nti_cov_piece(m, w->lanes, sizeof *c->first),
     c->second = (const void **)nti_cov_piece(m, w->lanes, sizeof *c->second);
@@ -26880,7 +27095,7 @@ static void nti_cov_cut_worker(const nti_cov *w, nti_cov_work *c, nti_cov_cut *m
     }
     for (int v = 0; v < w->steps; v++) joins = nti_max(joins, w->step[v].inputs);
     c->w = w;
-    c->planes = (char *)nti_cov_piece(m, nti_max(w->planes * w->own_lanes, w->planes * w->lanes * arrays), w->element);
+    c->planes = (char *)nti_cov_piece(m, nti_max(w->planes * w->own_lanes, w->planes * w->lanes * (arrays + w->carry)), w->element);
     c->row = (char *)nti_cov_piece(m, w->row * lanes, w->element), c->copy = (char *)nti_cov_piece(m, 2 * w->row * lanes, w->element);
     c->item = (int32_t *)nti_cov_piece(m, w->items, sizeof(int32_t));
     c->wanted = (nti_cov_wanted *)nti_cov_piece(m, nodes, sizeof *c->wanted);
@@ -26983,7 +27198,9 @@ static nt_status nti_cov_make_plan(nti_cov *w, const nt_layer *net, int64_t n1, 
     if (!w->d.what) w->d.what = nti_kernels_of(w->d.nngp, w->d.ntk, !!w->d.sink.take);
     w->ntk = (w->d.what & NT_NTK) != 0, w->element = nt_dtype_size(w->d.dtype);
     t->latest = NT_OK, w->picked[0] = n1, w->picked[1] = n2, w->pick_step[0] = w->pick_step[1] = 1;
-    if (!nti_cov_build(w, net) || !nti_cov_needs_all(w) || !nti_cov_stages(w) || !nti_cov_count_planes(w))
+    if (!nti_cov_build(w, net)) return t->latest != NT_OK ? t->latest : nti_out_of_memory(t, "nt_kernel");
+    nti_cov_carry(w), nti_cov_rectify(w);
+    if (!nti_cov_needs_all(w) || !nti_cov_stages(w) || !nti_cov_count_planes(w))
         return t->latest != NT_OK ? t->latest : nti_out_of_memory(t, "nt_kernel");
     s = nti_cov_rectangle(w);
     if (s != NT_OK) return s;

@@ -808,6 +808,96 @@ static void numbers(void) {
          "(serial (repeat 30 (serial (conv 8 (3) (1) SAME W=1.4) (layer_norm (1 2) eps=0.01) (relu))) (flatten) (dense 16))", normed);
 }
 
+// Images that differ by 2^-6 to 2^-18, where a correlation in f32 knows the angle between two of them to 3e-4 at best: half of
+// E (u - v)^2 goes along, and the kernels of f32 are those of f64.
+enum { CLOSE = 6 };
+static void *close_images(nt_dtype dtype, int64_t each) {
+    void *x = pool_new((size_t)(CLOSE * each), sizeof(double));
+    random_state = 5;
+    for (int64_t i = 0; i < CLOSE; i++)
+        for (int64_t k = 0; k < each; k++) {
+            double own = uniform(), step = i ? ldexp(1, 3 - 3 * (int)i) / 8 : 0; // multiples of 2^-23 below 1
+            put(x, dtype, i * each + k, i ? value(x, dtype, k) + step * floor(own * 4) / 4 : floor(own * 512) / 1024);
+        }
+    return x;
+}
+
+// Images of one colour but for a corner: the covariance of two positions of the same colour is that of one with itself.
+static void *even_images(nt_dtype dtype, int64_t each) {
+    void *x = pool_new((size_t)(CLOSE * each), sizeof(double));
+    random_state = 6;
+    for (int64_t k = 0; k < CLOSE * each; k++) put(x, dtype, k, k % each < each / 4 ? uniform() : 0.3125);
+    return x;
+}
+
+typedef void *close_maker(nt_dtype dtype, int64_t each);
+static void close_kernel(const char *net, int rank, const int64_t *size, close_maker *make, nt_dtype dtype, int two, double *nngp,
+                         double *ntk) {
+    gd_case c;
+    nt_kernel_desc d;
+    CLEAR(c), CLEAR(d);
+    nt_tape *t = nt_tape_open(NULL);
+    nt_layer *l = net_of(&c, t, dtype, net);
+    int64_t each = product(rank, size);
+    void *x1 = make(dtype, each), *x2 = make(dtype, each), *k = pool_new(CLOSE * CLOSE, 8), *q = pool_new(CLOSE * CLOSE, 8);
+    d.dtype = dtype, d.shape = nt_shape_make(rank, size), d.nngp = k, d.ntk = q;
+    int ok = l && nt_kernel(l, x1, CLOSE, two ? x2 : NULL, two ? CLOSE : 0, &d) == NT_OK;
+    if (!ok) tap_note("%s: %s", net, l ? nt_error(t) : c.error);
+    for (int j = 0; j < CLOSE * CLOSE; j++) nngp[j] = ok ? value(k, dtype, j) : (double)NAN, ntk[j] = ok ? value(q, dtype, j) : (double)NAN;
+    pool_free(x1), pool_free(x2), pool_free(k), pool_free(q), nt_tape_close(t), gd_free_all(&c);
+}
+
+static void close_net(const char *net, int rank, const int64_t *size, close_maker *make, double limit) {
+    static double right[2][CLOSE * CLOSE], k[2][CLOSE * CLOSE];
+    double worst[2] = { 0, 0 };
+    close_kernel(net, rank, size, make, NT_F64, 0, right[0], right[1]);
+    for (int two = 0; two < 2; two++) {
+        close_kernel(net, rank, size, make, NT_F32, two, k[0], k[1]);
+        for (int a = 0; a < 2; a++)
+            for (int j = 0; j < CLOSE * CLOSE; j++) {
+                double e = fabs(k[a][j] / right[a][j] - 1);
+                if (!(e <= worst[a])) worst[a] = e;
+            }
+    }
+    tap_ok(worst[0] <= limit && worst[1] <= limit, "%s: %.1e %.1e", net, worst[0], worst[1]);
+}
+
+static void close_numbers(void) {
+#define LAYER "(dense 16 W=1.5 b=0.1) "
+#define BLOCK CONV " (relu) "
+    static const char *const vectors[] = {
+        "(serial " LAYER "(relu) " LAYER "(relu) " LAYER "(relu) " LAYER ")",
+        "(serial " LAYER "(leaky_relu 0.1) " LAYER "(abs) " LAYER "(abrelu -0.5 1.2) " LAYER ")",
+        "(serial " LAYER "(sign) " LAYER "(relu) " LAYER "(sign) " LAYER ")",
+        "(serial " LAYER "(relu) " LAYER "(rectified_monomial 0) " LAYER ")",
+        "(serial " LAYER "(layer_norm (-1) eps=0.01) (relu) " LAYER "(layer_norm (-1)) (relu) " LAYER ")",
+        "(serial " LAYER "(fan_out 2) (parallel (identity) (serial (relu) " LAYER ")) (fan_in_sum) (relu) " LAYER ")",
+        "(serial " LAYER "(fan_out 2) (parallel (serial " LAYER "(relu)) (serial " LAYER "(abs))) (fan_in_concat -1) " LAYER "(relu) " LAYER
+        ")",
+    };
+    static const char *const pictures[] = {
+        "(serial " BLOCK BLOCK BLOCK "(flatten) " LAYER "(relu) " LAYER ")",
+        "(serial " BLOCK BLOCK BLOCK "(global_avg_pool) (dense 16))",
+        "(serial (flatten) " LAYER "(relu) " LAYER "(relu) " LAYER ")",
+        "(serial " BLOCK
+        "(conv 8 (2 2) (2 2) SAME W=1.5 b=0.1) (relu) (conv_transpose 8 (3 2) (2 2) SAME W=1.5) (relu) (flatten) (dense 16))",
+        "(serial (conv 8 (3 3) (1 1) CIRCULAR W=1.4 b=0.1) (relu) (conv_local 8 (2 2) (1 1) VALID W=1.4 b=0.1) (relu) (flatten) (dense "
+        "16))",
+        "(serial " BLOCK "(index : 1:4 ::-1) (conv 8 (3 3) (1 1) SAME W=1.4) (abs) " BLOCK "(flatten) (dense 16))",
+        "(serial " CONV " (fan_out 2) (parallel (identity) (serial (relu) " CONV ")) (fan_in_sum) (relu) (flatten) (dense 16))",
+        "(serial " CONV " (fan_out 2) (parallel (relu) (abs)) (fan_in_concat 1) " BLOCK "(flatten) (dense 16))",
+    };
+    // Some roundings of 2^-24, each once: 1e-6. Every layer adds its own.
+    static const int64_t vector = 40, picture[3] = { 5, 4, 2 }, channels[3] = { 4, 3, 20 }, even[3] = { 8, 8, 1 };
+    for (size_t k = 0; k < sizeof vectors / sizeof vectors[0]; k++) close_net(vectors[k], 1, &vector, close_images, 1e-6);
+    for (size_t k = 0; k < sizeof pictures / sizeof pictures[0]; k++) close_net(pictures[k], 3, picture, close_images, 1e-6);
+    close_net("(serial " BLOCK BLOCK "(flatten) (dense 16))", 3, even, even_images, 1e-6);
+    close_net("(serial " BLOCK BLOCK "(global_avg_pool) (dense 16))", 3, even, even_images, 1e-6);
+    close_net(pictures[0], 3, channels, close_images, 1e-6);
+    close_net("(serial (repeat 30 (serial (dense 16 W=1.4142135623730951) (relu))) (dense 16))", 1, &vector, close_images, 1e-5);
+    close_net("(serial (repeat 1000 (serial (dense 16 W=1.4 b=0.1) (relu))) (dense 16))", 1, &vector, close_images, 1e-4);
+}
+
 // E tanh'(u)^2 by the trapezoidal rule with steps of 1e-3, which is exact to rounding here; numbers that the header promises.
 static void integrated_functions(void) {
     static const double variance[] = { 0.01, 1, 30, 100, 1000 };
@@ -1318,6 +1408,7 @@ int main(void) {
     }
     memory();
     numbers();
+    close_numbers();
     integrated_functions();
     shares();
     bad_layers(), bad_windows(), large_plans(), bad_descriptors(), bad_graphs(), not_a_number(), huge_images();
