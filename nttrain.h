@@ -28322,14 +28322,14 @@ static nti_expected (*const nti_recur_rules[NTI_DUAL_COUNT])(nti_point *p) = { /
 static const nti_activated *nti_recur_activated(nti_recur *c, int v, int set) {
     nti_activated *a = &c->activated[set][v];
     const nt_layer *l = c->w.step[v].layer;
-    if (a->deviation.q) return a;
-    a->deviation = nti_deviation_of(nti_recur_variance(c, v, set));
-    if (!a->deviation.q) return NULL;
-    if (l->dual.kind == NTI_DUAL_FUNCTION) a->expansion = nti_recur_moments_of(c, l, &a->deviation);
     if (l->dual.kind == NTI_DUAL_HINGES) {
         nti_sticky(l->tape, NT_ERROR_ARGUMENT, "nt_kernel_record: %s has a rule for nt_kernel, and none that is recorded", l->label);
         return NULL;
     }
+    if (a->deviation.q) return a;
+    a->deviation = nti_deviation_of(nti_recur_variance(c, v, set));
+    if (!a->deviation.q) return NULL;
+    if (l->dual.kind == NTI_DUAL_FUNCTION) a->expansion = nti_recur_moments_of(c, l, &a->deviation);
     return a;
 }
 
