@@ -7100,10 +7100,11 @@ static void NTI_K(nti_dual_self)(const nti_dual *d, void *q, void *t, int64_t n)
 static const nti_dual_table NTI_K(nti_dual_table) = { NTI_K(nti_dual_prepare), NTI_K(nti_dual_pair), NTI_K(nti_dual_self), NULL };
 #else
 // ---- rules with a corner or a jump at 0, with half of E (u - v)^2 beside k ---------------------------------------------
-// Where it is small, r near is what the difference of the standard deviations leaves of it.
+// Where it is small against r, r near is what the difference of the standard deviations leaves of it. Else its rounding is more than k's: of
+// a variance far below the other one nothing would be left.
 static NTI_INLINE void NTI_K(nti_dual_from_apart)(NTI_DUAL_POINT *p, NTI_V apart, NTI_V inverse) {
     NTI_V gap = p->s1 - p->s2, rest = NTI_MOST(NTI_FMA(gap * NTI_C(-0.5), gap, apart), NTI_SPLAT(0));
-    p->near = NTI_CHOOSE(NTI_LT(rest, p->r * NTI_C(0.25)), rest * inverse, p->near);
+    p->near = NTI_CHOOSE(NTI_LT(apart, p->r * NTI_C(0.25)), rest * inverse, p->near);
 }
 // Half of E (f(u) - f(v))^2: `close`, where nothing cancels, at small angles, else from the result's variances.
 static NTI_INLINE NTI_V NTI_K(nti_dual_apart_of)(const NTI_DUAL_POINT *p, NTI_V close, NTI_V variances, NTI_V value) {
@@ -7363,7 +7364,9 @@ static const NTI_T NTI_K(nti_relu_sine)[] = { 1.0f,           0.499996334f,  -0.
 // of k; a pair of an image with itself does not come here.
 static NTI_INLINE NTI_V NTI_K(nti_relu_rule)(NTI_V k, const NTI_T *a, const NTI_T *b, int64_t pitch, NTI_V scale, NTI_V half, NTI_V *dot) {
     NTI_V s1 = NTI_LOAD(a), s2 = NTI_LOAD(b), inverse = NTI_LOAD(a + pitch) * NTI_LOAD(b + pitch), size = NTI_K(nti_abs)(k);
-    NTI_V away = NTI_K(nti_most)(NTI_FMA(s1, s2, -size) * inverse, NTI_SPLAT(0)), near = 1 - away, root = NTI_K(nti_sqrt)(away);
+    NTI_V away = NTI_K(nti_most)(NTI_FMA(s1, s2, -size) * inverse, NTI_SPLAT(0));
+    away = NTI_CHOOSE(NTI_EQ(inverse, NTI_SPLAT(0)), NTI_SPLAT(1), away); // zero is at right angles to all
+    NTI_V near = 1 - away, root = NTI_K(nti_sqrt)(away);
     NTI_V angle = root * NTI_K(nti_poly)(near, NTI_K(nti_relu_angle), 8), sine = root * NTI_K(nti_poly)(near, NTI_K(nti_relu_sine), 8);
     angle = NTI_CHOOSE(NTI_LT(k, NTI_SPLAT(0)), NTI_SPLAT(3.14159265f) - angle, angle);
     *dot = NTI_FMA(-scale, angle, half);
@@ -7377,7 +7380,8 @@ static NTI_INLINE NTI_V NTI_K(nti_relu_apart)(NTI_V k, NTI_V *apart, int given, 
     NTI_V gap = s1 - s2, square = gap * gap * NTI_SPLAT(0.5), r = s1 * s2;
     NTI_V away = NTI_K(nti_most)(NTI_FMA(s1, s2, -NTI_K(nti_abs)(k)) * inverse, zero);
     NTI_V rest = NTI_K(nti_most)(*apart - square, zero);
-    if (given) away = NTI_CHOOSE(NTI_LT(rest, r * NTI_SPLAT(0.25)), rest * inverse, away);
+    if (given) away = NTI_CHOOSE(NTI_LT(*apart, r * NTI_SPLAT(0.25)), rest * inverse, away);
+    away = NTI_CHOOSE(NTI_EQ(inverse, zero), NTI_SPLAT(1), away);
     NTI_V near = 1 - away, root = NTI_K(nti_sqrt)(away), turn = NTI_K(nti_poly)(near, NTI_K(nti_relu_angle), 8);
     NTI_V sine = NTI_K(nti_poly)(near, NTI_K(nti_relu_sine), 8), angle = root * turn;
     NTI_V turned = NTI_FMA(half, away, -(scale * root) * NTI_FMA(-turn, near, sine));
@@ -7497,15 +7501,19 @@ static int NTI_K(nti_window_make)(const nti_plane_head *h, int64_t p0, int64_t p
 #endif
 
 // Of a layer norm over channels alone f = 1 / sqrt(q + eps), which says what the difference of q1 and q2 is worth:
-// E (f1 u - f2 v)^2 = f1 f2 E (u - v)^2 - (f1 - f2)^2 (1 / (f1 f2) + eps).
+// E (f1 u - f2 v)^2 = f1 f2 E (u - v)^2 - (f1 - f2)^2 (1 / (f1 f2) + eps), which cancels where one is far larger than the other. There half
+// of it is (q1 f1^2 + q2 f2^2) / 2 - f1 f2 k, and q f^2 = 1 - eps f^2.
 static void NTI_K(nti_sides_row)(const nti_plane_tail *s, const NTI_T *a, const NTI_T *b, NTI_T *k, NTI_T *t, NTI_T *apart, int64_t n) {
     NTI_V zero = NTI_SPLAT(0), eps = NTI_SPLAT(s->shift), half = NTI_SPLAT(0.5);
     for (int64_t x = 0; x < n; x += NTI_W) {
         NTI_V f1 = NTI_LOAD(a + x), f2 = NTI_LOAD(b + x), f = f1 * f2, gap = f1 - f2;
-        NTI_STORE(k + x, f * NTI_LOAD(k + x));
+        NTI_V value = f * NTI_LOAD(k + x);
+        NTI_STORE(k + x, value);
         if (t) NTI_STORE(t + x, f * NTI_LOAD(t + x));
-        if (apart && s->given)
-            NTI_STORE(apart + x, NTI_K(nti_most)(NTI_FMA(f, NTI_LOAD(apart + x), -(gap * gap * half) * (1 / f + eps)), zero));
+        if (!apart || !s->given) continue;
+        NTI_V e = NTI_LOAD(apart + x), near = NTI_FMA(f, e, -(gap * gap * half) * (1 / f + eps));
+        NTI_V far = NTI_FMA(NTI_FMA(f1, f1, f2 * f2), -(eps * half), 1 - value);
+        NTI_STORE(apart + x, NTI_K(nti_most)(NTI_CHOOSE(NTI_LT(f * e, NTI_SPLAT(0.25)), near, far), zero));
     }
 }
 

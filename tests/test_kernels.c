@@ -898,6 +898,55 @@ static void close_numbers(void) {
     close_net("(serial (repeat 1000 (serial (dense 16 W=1.4 b=0.1) (relu))) (dense 16))", 1, &vector, close_images, 1e-4);
 }
 
+// Images of very different sizes: half of E (u - v)^2 is that of the larger one, and nothing of the smaller one is left in it.
+static void *far_images(nt_dtype dtype, int64_t each) {
+    static const double scale[CLOSE] = { 0, 1e-3, 1, 1, 1e3, 1e6 };
+    void *x = pool_new((size_t)(CLOSE * each), sizeof(double));
+    random_state = 7;
+    for (int64_t k = 0; k < CLOSE * each; k++) put(x, dtype, k, (float)(scale[k / each] * uniform()));
+    return x;
+}
+
+static void far_numbers(void) {
+    static const char *const vectors[] = {
+        "(serial " LAYER "(relu) " LAYER "(abs) " LAYER "(relu) " LAYER ")",
+        "(serial " LAYER "(relu) (dense 16 W=1.5) (sign) " LAYER ")",
+        "(serial " LAYER "(layer_norm (-1) eps=0.01) (relu) " LAYER "(layer_norm (-1)) (relu) " LAYER ")",
+        "(serial " LAYER "(relu) " LAYER "(layer_norm (-1) eps=0.00001) (abrelu -0.5 1.2) " LAYER ")",
+    };
+    static const int64_t vector = 40, picture[3] = { 5, 4, 2 };
+    for (size_t k = 0; k < sizeof vectors / sizeof vectors[0]; k++) close_net(vectors[k], 1, &vector, far_images, 3e-6);
+    close_net("(serial " BLOCK BLOCK "(flatten) " LAYER "(relu) " LAYER ")", 3, picture, far_images, 3e-6);
+}
+
+// A layer's bias of NT_PARAM_STANDARD has a derivative where its input is zero. Zero is at right angles to all: the mean of f'(u) is that
+// of both slopes, m, and the NTK 1 + m^2.
+static void zero_pixels(void) {
+    static const double slopes[4][2] = { { 0, 1 }, { 1, -1 }, { 0.5, 1 }, { -0.25, 0.75 } }; // for x > 0 and below
+    static const float x[2][2] = { { 0, 0.75f }, { 0, -0.5f } };
+    for (int k = 0; k < 4; k++)
+        for (int axes = 0; axes < 2; axes++) {
+            float ntk[2 * 2 * 2 * 2];
+            nt_tape *t = nt_tape_open(NULL);
+            nt_dense_desc dense;
+            nt_kernel_desc d;
+            CLEAR(dense), CLEAR(d);
+            dense.W_std = 1, dense.b_std = 0;
+            nt_layer *l[3] = { nt_dense_layer(t, 8, &dense), nt_abrelu_layer(t, slopes[k][1], slopes[k][0]), nt_dense_layer(t, 8, &dense) };
+            d.shape.rank = 1 + axes, d.shape.size[0] = d.shape.size[1] = axes ? 2 : 1, d.ntk = ntk;
+            if (axes) d.shape.size[1] = 1;
+            int64_t n = axes ? 2 : 4, columns = axes ? 8 : 4; // two images of two pixels, or four of one
+            double m = (slopes[k][0] + slopes[k][1]) / 2, worst = 0;
+            int ok = nt_kernel(nt_serial_layer(t, 3, l), x, n, x, n, &d) == NT_OK;
+            for (int64_t j = 0; j < 16; j++) {
+                int64_t p = axes ? j / 2 % 2 : j / columns % 2, q = j % 2; // pixels
+                if (p == 0 || q == 0) worst = fmax(worst, fabs((double)ntk[j] - (1 + m * m)));
+            }
+            tap_ok(ok && worst < 1e-6, "slopes %g, %g, %d axes: zero pixels in f32 off by %.1e", slopes[k][0], slopes[k][1], axes, worst);
+            nt_tape_close(t);
+        }
+}
+
 // E tanh'(u)^2 by the trapezoidal rule with steps of 1e-3, which is exact to rounding here; numbers that the header promises.
 static void integrated_functions(void) {
     static const double variance[] = { 0.01, 1, 30, 100, 1000 };
@@ -1409,6 +1458,8 @@ int main(void) {
     memory();
     numbers();
     close_numbers();
+    far_numbers();
+    zero_pixels();
     integrated_functions();
     shares();
     bad_layers(), bad_windows(), large_plans(), bad_descriptors(), bad_graphs(), not_a_number(), huge_images();
