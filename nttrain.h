@@ -7411,7 +7411,8 @@ static void NTI_K(nti_relu_sides)(const void *variance, void *side, int64_t n) {
     const NTI_T *from = (const NTI_T *)variance;
     NTI_T *to = (NTI_T *)side;
     for (int64_t x = 0; x < n; x += NTI_W) {
-        NTI_V q = NTI_K(nti_most)(NTI_LOAD(from + x), NTI_SPLAT(0)), s = NTI_K(nti_sqrt)(q);
+        NTI_V q = NTI_K(nti_most)(NTI_LOAD(from + x), NTI_SPLAT(0)), s;
+        s = NTI_K(nti_sqrt)(NTI_CHOOSE(NTI_LT(q, NTI_SPLAT(1.17549435e-38f)), NTI_SPLAT(0), q)); // as in nti_dual_root
         // Rounded down: where k = q1 = q2, as anywhere in an even background, the angle is 0.
         s = NTI_CHOOSE(NTI_LT(NTI_SPLAT(0), NTI_FMA(s, s, -q)), s * NTI_SPLAT(0.99999994f), s);
         NTI_STORE(to + x, s), NTI_STORE(to + n + x, NTI_CHOOSE(NTI_EQ(s, NTI_SPLAT(0)), s, 1 / s));

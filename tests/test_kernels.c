@@ -947,6 +947,27 @@ static void zero_pixels(void) {
         }
 }
 
+// Variances below the least normal number, whose roots have no finite product of inverses.
+static void faint_images(void) {
+    static const float image[2][4] = { { 1, 0.5f, 0.25f, -1 }, { 0.5f, 0.375f, -0.5f, 2 } };
+    int64_t bad = 0;
+    for (int e = -45; e <= -15; e++)
+        for (int axes = 0; axes < 2; axes++) {
+            float x[8], k[2][2 * 2 * 4 * 4];
+            nt_kernel_desc d;
+            nt_tape *t = nt_tape_open(NULL);
+            CLEAR(d);
+            for (int j = 0; j < 8; j++) x[j] = (float)(image[j / 4][j % 4] * pow(10, e));
+            d.shape.rank = 1 + axes, d.shape.size[0] = 4, d.shape.size[1] = 1, d.nngp = k[0], d.ntk = k[1];
+            nt_layer *l[4] = { nt_dense_layer(t, 8, NULL), nt_relu_layer(t), nt_dense_layer(t, 8, NULL), nt_abs_layer(t) };
+            bad += nt_kernel(nt_serial_layer(t, 4, l), x, 2, NULL, 0, &d) != NT_OK;
+            for (int a = 0; a < 2; a++)
+                for (int j = 0; j < (axes ? 64 : 4); j++) bad += !(fabs((double)k[a][j]) <= (a ? 2 : 1e-29));
+            nt_tape_close(t);
+        }
+    tap_ok(!bad, "images of 1e-45 to 1e-15 in f32 have finite kernels (%ld not)", (long)bad);
+}
+
 // E tanh'(u)^2 by the trapezoidal rule with steps of 1e-3, which is exact to rounding here; numbers that the header promises.
 static void integrated_functions(void) {
     static const double variance[] = { 0.01, 1, 30, 100, 1000 };
@@ -1460,6 +1481,7 @@ int main(void) {
     close_numbers();
     far_numbers();
     zero_pixels();
+    faint_images();
     integrated_functions();
     shares();
     bad_layers(), bad_windows(), large_plans(), bad_descriptors(), bad_graphs(), not_a_number(), huge_images();
