@@ -3262,9 +3262,10 @@ static int nti_dual_terms(const nti_dual *d) { return d->kind == NTI_DUAL_POLYNO
 static int nti_dual_rows(const nti_dual *d) { return d->kind == NTI_DUAL_POLYNOMIAL ? d->count : NTI_DUAL_ROOM; }
 // Rules with a corner or a jump at 0: they or their derivatives turn with the angle between u and v, of which k knows little where it is
 // small: rounding of 6e-8 in a correlation near 1 is an angle of 3e-4. Of half of E (u - v)^2 these find it to the last digits, and give
-// that of f(u) and f(v).
+// that of f(u) and f(v). Sines of large variances see nothing else.
 static int nti_dual_takes_apart(const nti_dual *d) {
-    return d->kind == NTI_DUAL_ABRELU || d->kind == NTI_DUAL_SIGN || (d->kind == NTI_DUAL_RECTIFIED_MONOMIAL && d->degree < 2);
+    return d->kind == NTI_DUAL_ABRELU || d->kind == NTI_DUAL_SIGN || (d->kind == NTI_DUAL_RECTIFIED_MONOMIAL && d->degree < 2) ||
+           d->kind == NTI_DUAL_SIN || d->kind == NTI_DUAL_RBF;
 }
 static int nti_dual_keeps_apart(const nti_dual *d) { return d->kind == NTI_DUAL_ABRELU || d->kind == NTI_DUAL_SIGN; }
 static int nti_dual_expanded(const nti_dual *d) { return d->kind == NTI_DUAL_POLYNOMIAL || d->kind == NTI_DUAL_FUNCTION; }
@@ -7099,11 +7100,11 @@ static void NTI_K(nti_dual_self)(const nti_dual *d, void *q, void *t, int64_t n)
 #if NTI_F64
 static const nti_dual_table NTI_K(nti_dual_table) = { NTI_K(nti_dual_prepare), NTI_K(nti_dual_pair), NTI_K(nti_dual_self), NULL };
 #else
-// ---- rules with a corner or a jump at 0, with half of E (u - v)^2 beside k ---------------------------------------------
+// ---- rules that nti_dual_takes_apart, with half of E (u - v)^2 beside k --------------------------------------------------
 // Where it is small against r, r near is what the difference of the standard deviations leaves of it. Else its rounding is more than k's: of
 // a variance far below the other one nothing would be left.
 static NTI_INLINE void NTI_K(nti_dual_from_apart)(NTI_DUAL_POINT *p, NTI_V apart, NTI_V inverse) {
-    NTI_V gap = p->s1 - p->s2, rest = NTI_MOST(NTI_FMA(gap * NTI_C(-0.5), gap, apart), NTI_SPLAT(0));
+    NTI_V gap = (p->s1 - p->s2) + (p->s1 * p->h1 - p->s2 * p->h2), rest = NTI_MOST(NTI_FMA(gap * NTI_C(-0.5), gap, apart), NTI_SPLAT(0));
     p->near = NTI_CHOOSE(NTI_LT(apart, p->r * NTI_C(0.25)), rest * inverse, p->near);
 }
 // Half of E (f(u) - f(v))^2: `close`, where nothing cancels, at small angles, else from the result's variances.
@@ -7126,6 +7127,9 @@ static NTI_INLINE NTI_V NTI_K(nti_apart_sign)(const NTI_DUAL_NUMBERS *m, const N
 static NTI_INLINE NTI_V NTI_K(nti_apart_rectified)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V value) { // does not keep it
     return (void)m, (void)p, value;
 }
+static NTI_INLINE NTI_V NTI_K(nti_apart_sin)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V value) { // nor does this
+    return (void)m, (void)p, value;
+}
 #define NTI_DUAL_APART(name)                                                                                                               \
     static void NTI_K(nti_pair_apart_##name)(const nti_dual *d, NTI_T *k, NTI_T *t, NTI_T *apart, int given, const NTI_T *side1,           \
                                              const NTI_T *side2, int64_t pitch, int64_t n) {                                               \
@@ -7142,17 +7146,26 @@ static NTI_INLINE NTI_V NTI_K(nti_apart_rectified)(const NTI_DUAL_NUMBERS *m, co
 NTI_DUAL_APART(relu)
 NTI_DUAL_APART(sign)
 NTI_DUAL_APART(rectified)
+NTI_DUAL_APART(sin)
 #undef NTI_DUAL_APART
 static void NTI_K(nti_dual_with_apart)(const nti_dual *d, void *k, void *t, void *apart, int given, const void *side1, const void *side2,
                                        int64_t pitch, int64_t n) {
     NTI_T *x = (NTI_T *)k, *y = (NTI_T *)t, *e = (NTI_T *)apart;
     const NTI_T *one = (const NTI_T *)side1, *two = (const NTI_T *)side2;
-    if (d->kind == NTI_DUAL_ABRELU)
+    switch (d->kind) {
+    case NTI_DUAL_ABRELU:
         NTI_K(nti_pair_apart_relu)(d, x, y, e, given, one, two, pitch, n);
-    else if (d->kind == NTI_DUAL_SIGN)
+        break;
+    case NTI_DUAL_SIGN:
         NTI_K(nti_pair_apart_sign)(d, x, y, e, given, one, two, pitch, n);
-    else
+        break;
+    case NTI_DUAL_RECTIFIED_MONOMIAL:
         NTI_K(nti_pair_apart_rectified)(d, x, y, e, given, one, two, pitch, n);
+        break;
+    default:
+        NTI_K(nti_pair_apart_sin)(d, x, y, e, given, one, two, pitch, n);
+        break;
+    }
 }
 static const nti_dual_table NTI_K(nti_dual_table) = { NTI_K(nti_dual_prepare), NTI_K(nti_dual_pair), NTI_K(nti_dual_self),
                                                       NTI_K(nti_dual_with_apart) };

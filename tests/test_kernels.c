@@ -888,11 +888,15 @@ static void close_numbers(void) {
         "(serial " CONV " (fan_out 2) (parallel (relu) (abs)) (fan_in_concat 1) " BLOCK "(flatten) (dense 16))",
     };
     // Some roundings of 2^-24, each once: 1e-6. Every layer adds its own.
+    // Variances of 1e6, images that differ by a part of a thousandth and less: a sine sees variances of some tenths.
+    static const char *const waves[] = { "(serial (dense 16 W=1000) (rbf gamma=0.7) " LAYER ")",
+                                         "(serial (dense 16 W=1000 b=10) (sin a=1.2 b=0.9 c=0.4) " LAYER ")" };
     static const int64_t vector = 40, picture[3] = { 5, 4, 2 }, channels[3] = { 4, 3, 20 }, even[3] = { 8, 8, 1 };
     for (size_t k = 0; k < sizeof vectors / sizeof vectors[0]; k++) close_net(vectors[k], 1, &vector, close_images, 1e-6);
     for (size_t k = 0; k < sizeof pictures / sizeof pictures[0]; k++) close_net(pictures[k], 3, picture, close_images, 1e-6);
     close_net("(serial " BLOCK BLOCK "(flatten) (dense 16))", 3, even, even_images, 1e-6);
     close_net("(serial " BLOCK BLOCK "(global_avg_pool) (dense 16))", 3, even, even_images, 1e-6);
+    for (size_t k = 0; k < sizeof waves / sizeof waves[0]; k++) close_net(waves[k], 1, &vector, close_images, 1e-6);
     close_net(pictures[0], 3, channels, close_images, 1e-6);
     close_net("(serial (repeat 30 (serial (dense 16 W=1.4142135623730951) (relu))) (dense 16))", 1, &vector, close_images, 1e-5);
     close_net("(serial (repeat 1000 (serial (dense 16 W=1.4 b=0.1) (relu))) (dense 16))", 1, &vector, close_images, 1e-4);
