@@ -1141,7 +1141,8 @@ typedef struct nt_kernel_desc {
     int64_t edges;                   // i32 (n, edges, 2); 0 unless sparse. Both NULL: each position has itself alone. Of x1 against x2 one
                                      // without the other is an error; of x1 against itself .pattern1 serves both, .pattern2 stays NULL
     nt_progress progress;
-    nt_cancel cancel;          // asked within blocks too, between planes; not where several workers have blocks of their own
+    nt_cancel cancel;          // asked within blocks too, between planes; not where several workers have blocks of their own. To go on
+                               // later compute a few rows with each call, and keep which are done
 } nt_kernel_desc;
 
 typedef struct nt_kernel_info {
@@ -1156,7 +1157,8 @@ NT_API nt_status nt_kernel_plan(const nt_layer *net, int64_t n1, int64_t n2, con
 // Of n1 images at x1 against n2 at x2 (row-major, channels last). x2 NULL, n2 0: x1 against itself, half the work. Memory comes from the
 // tape and is given back. NT_ERROR_BUDGET names the bytes that would do. The layers need no nt_init. With NT_PARAM_NTK the features that they
 // have do not count; with NT_PARAM_STANDARD the NTK grows with them, as that of the finite network does, and a bias adds its derivative, 1,
-// whatever b_std is. A NaN in an image is one in its row and column.
+// whatever b_std is. A NaN in an image is one in its row and column. A layer that stands in the network twice counts as two layers with
+// random numbers of their own, where the finite network shares them: in two branches of a sum the kernels are not the same.
 NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_kernel_desc *desc);
 // The first row of share number k when `machines` of them compute x1 (n images) against itself, each pair once: share k has the rows up to
 // the first of share k + 1, and the columns from its own first row on; pairs are even up to n. What is left of the diagonal there
@@ -1240,7 +1242,7 @@ typedef struct nt_empirical_kernel_desc {
     int what;                            // NT_NNGP, NT_NTK or both; 0: those with an array; with a sink both
     nt_axes trace, diagonal;             // as in nt_empirical_desc; not axis 0
     nt_ntk_implementation implementation;
-    nt_dtype dtype;                      // of the samples; the kernels have that of the network's outputs
+    nt_dtype dtype;                      // of the samples, that of the layers (f32 unless their descriptors say f64), and of the kernels
     nt_shape shape;                      // of one sample: NT_SHAPE(32, 32, 3), NT_SHAPE(784)
     nt_apply_desc apply;                 // how the network is recorded; .pattern stays NULL
     const void *pattern1, *pattern2;     // of nt_aggregate_layer: edges of each sample, as in nt_kernel_desc (f32 where samples are no
@@ -1263,7 +1265,7 @@ NT_API nt_status nt_empirical_kernel(nt_layer *net, const void *x1, int64_t n1, 
 // multiplies by zeros and ones says the same, and averages by their sum.
 typedef struct nt_monte_carlo_desc {
     int what;                            // NT_NNGP, NT_NTK or both, of the same networks; 0: those with an array
-    nt_dtype dtype;
+    nt_dtype dtype;                      // of the samples: that of the layers (f32 unless their descriptors say f64)
     nt_shape shape;                      // of one sample
     nt_axes diagonal;                    // other axes of the output that are taken with themselves only
     nt_ntk_implementation implementation;
@@ -7449,7 +7451,7 @@ static NTI_INLINE void NTI_K(nti_window_row)(const NTI_K(nti_window) * w, int ro
                                              const NTI_T *s1, const NTI_T *s2, int64_t length, int64_t lanes, NTI_T *k, NTI_T *t,
                                              NTI_T *apart) {
     NTI_V scale = NTI_SPLAT(a->scale), mix = NTI_SPLAT(a->mix), shift = NTI_SPLAT(a->shift), shift_t = NTI_SPLAT(a->shift_t);
-    NTI_V relu = NTI_SPLAT(r ? r->scale : 0), half = NTI_SPLAT(r ? r->shift : 0), dot;
+    NTI_V relu = NTI_SPLAT(r ? r->scale : 0), half = NTI_SPLAT(r ? r->shift : 0), dot = relu;
     for (int64_t l = 0; l < lanes; l += NTI_W) {
         NTI_V k0 = NTI_COLUMN(w->k, w->first), k1 = NTI_COLUMN(w->k, w->first + 1), t0 = k0, t1 = k1, e0 = k0, e1 = k1;
         if (t) t0 = NTI_COLUMN(w->t, w->first), t1 = NTI_COLUMN(w->t, w->first + 1);
@@ -12372,8 +12374,10 @@ static int nti_dtype_allowed(nti_node *n, nt_dtype dtype) {
 
 static int nti_same_dtype(nti_node *n, int j, int k) {
     nt_dtype a = n->in[j]->pub.dtype, b = n->in[k]->pub.dtype;
-    return a == b || nti_wrong(n, NT_ERROR_DTYPE, "operands of two dtypes, %s and %s; there is no implicit promotion, nt_cast one of them",
-                               nt_dtype_name(a), nt_dtype_name(b));
+    const char *cure = n->in[k]->op == NTI_OP_VARIABLE ? ", or give the layer another .dtype" : "";
+    return a == b ||
+           nti_wrong(n, NT_ERROR_DTYPE, "operands of two dtypes, %s and %s; there is no implicit promotion, nt_cast one of them%s",
+                     nt_dtype_name(a), nt_dtype_name(b), cure);
 }
 
 static int nti_one_dtype(nti_node *n, int first) {
@@ -24106,7 +24110,7 @@ NT_API nt_layer *nt_polynomial_layer(nt_tape *t, int count, const double *coeffi
 NT_API nt_layer *nt_piecewise_linear_layer(nt_tape *t, int count, const double *at, const double *slopes, double zero) {
     const char *name = "nt_piecewise_linear_layer";
     if (t && (count < 0 || count > NTI_HINGES_MAX || !slopes || (count && !at)))
-        return nti_layer_wrong(t, "nt_piecewise_linear_layer: 0 to 16 points and slopes, one more than points");
+        return nti_layer_wrong(t, "nt_piecewise_linear_layer: 0 to 16 points, and one slope more than points; neither array is NULL");
     int ok = zero - zero == 0;
     for (int k = 0; t && k <= count; k++)
         ok = ok && slopes[k] - slopes[k] == 0 && (k == count || at[k] - at[k] == 0) && (k == 0 || k == count || at[k - 1] < at[k]);
@@ -25141,7 +25145,8 @@ static int nti_cov_affine(nti_cov *w, const nt_layer *l, int x, double window) {
 // 0 after an error: a window has as many axes as its operand, and sizes that can be counted.
 static int nti_cov_window_fits(nti_cov *w, const nt_layer *l, int x) {
     const nti_cov_step *s = &w->step[x];
-    if (l->window.rank != s->axes) return nti_cov_shape_wrong(w, l, x, "the window has another number of axes") + 1;
+    if (l->window.rank != s->axes)
+        return nti_cov_shape_wrong(w, l, x, "the window has another number of axes; .shape is that of one image, channels last") + 1;
     for (int k = 0; k < s->axes; k++)
         if (l->window.size[k] < 1 || l->window.size[k] > NTI_COV_MOST)
             return nti_cov_shape_wrong(w, l, x, "a window has 1 to 16,777,216 positions") + 1;
@@ -25186,7 +25191,8 @@ static void nti_cov_padding_transposed(nti_cov_axis *a, nt_padding padding, cons
 }
 
 static int nti_cov_conv(nti_cov *w, const nt_layer *l, int x, int transposed) {
-    if (l->conv.groups > 1) return nti_cov_wrong(w, l, "with groups has no infinite-width rule");
+    if (l->conv.groups > 1)
+        return nti_cov_wrong(w, l, "with groups has no infinite-width rule; nt_kernel_monte_carlo estimates the kernel of any network");
     if (!nti_cov_window_fits(w, l, x) || !nti_cov_strides(w, l, l->conv.padding, l->conv.stride, l->conv.dilation)) return -1;
     for (int k = 0; k < l->window.rank; k++)
         if (l->conv.lhs_dilation[k] != 0 && l->conv.lhs_dilation[k] != 1)
@@ -25314,7 +25320,9 @@ static int nti_cov_dual(nti_cov *w, const nt_layer *l, int x) {
 static int nti_cov_norm(nti_cov *w, const nt_layer *l, int x) {
     if (l->use[0] || (l->slots > 1 && l->use[1]))
         return nti_cov_wrong(w, l, "with a trained scale or bias has no infinite-width rule: .no_scale, .no_bias");
-    if (!w->step[x].gaussian) return nti_cov_wrong(w, l, "follows something that is not Gaussian");
+    if (!w->step[x].gaussian)
+        return nti_cov_wrong(w, l, "follows something that is not Gaussian: put it behind a dense layer or a convolution, before the "
+                                   "activation");
     int y = nti_cov_one(w, NTI_COV_NORM, l, x);
     if (y < 0) return y;
     nti_cov_step *s = &w->step[y];
@@ -25471,6 +25479,8 @@ static int nti_cov_leaf(nti_cov *w, const nt_layer *l, int x, int level) {
     if (nti_is_layer(l, NTI_FLATTEN)) return nti_cov_readout(w, l, x, 1, 1);
     if (nti_is_layer(l, NTI_LAYER_NORM)) return nti_cov_norm(w, l, x);
     if (nti_is_layer(l, NTI_IDENTITY)) return x;
+    if (nti_is_layer(l, NTI_ACTIVATION) || nti_is_layer(l, NTI_ELEMENTWISE))
+        return nti_cov_wrong(w, l, "has no infinite-width rule: nt_elementwise_layer with .f has one for any function of one number");
     return nti_cov_wrong(w, l, "has no infinite-width rule; nt_kernel_monte_carlo estimates the kernel of any network");
 }
 
@@ -27162,7 +27172,7 @@ static nt_status nti_cov_check(nti_cov *w, int64_t n1, int64_t n2) {
     if (positions > NTI_COV_MOST) return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, "images have at most 16,777,216 positions");
     all.size[all.rank++] = nti_max(n1, n2);
     if (n1 < 0 || n2 < 0 || !nti_shape_valid(&all, d->dtype))
-        return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, "so many images are not to be counted");
+        return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, "so many images are not to be counted: n1 and n2 are 0 or more");
     if (d->what < 0 || d->what > 3) return nti_kernel_bad(w->tape, NT_ERROR_ARGUMENT, ".what is NT_NNGP, NT_NTK or both");
     if ((unsigned)d->spatial > NT_DIAGONAL) return nti_kernel_bad(w->tape, NT_ERROR_ARGUMENT, ".spatial is NT_FULL or NT_DIAGONAL");
     if (d->edges < 0 || d->edges > INT32_MAX)
@@ -30983,7 +30993,7 @@ static nti_course nti_course_of(nti_work *w, double rate, double momentum, doubl
     c.times = times ? times : 1, c.time = times ? time : &nti_forever;
     if (times < 0 || !c.time) nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: .times is %d and .time %s", w->name, times, time ? "given" : "NULL");
     for (int k = 0; w->status == NT_OK && k < c.times; k++) {
-        if (!(c.time[k] >= 0)) nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: time %d is %g", w->name, k, c.time[k]);
+        if (!(c.time[k] >= 0)) nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: time %d is %g, and not 0 or more", w->name, k, c.time[k]);
         if (c.time[k] - c.time[k] != 0 && c.second && c.damping == 0)
             nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: with momentum 1 training never ends: time %d is infinite", w->name, k);
     }
@@ -31139,7 +31149,8 @@ static void nti_predict_means(nti_work *w, nt_factor *f, const nti_course *c, co
 static void nti_check_outputs(nti_work *w, int64_t n, int64_t outputs, int64_t test, int64_t times, const void *y) {
     if (!y) nti_work_fail(w, NT_ERROR_ARGUMENT, "%s: .y is NULL", w->name);
     if (outputs < 1 || test < 0)
-        nti_work_fail(w, NT_ERROR_SHAPE, "%s: .outputs is %lld, .test %lld", w->name, (long long)outputs, (long long)test);
+        nti_work_fail(w, NT_ERROR_SHAPE, "%s: .outputs is %lld (1 or more), .test %lld (0 or more)", w->name, (long long)outputs,
+                      (long long)test);
     nti_check_sizes(w, n, outputs, times ? times : 1), nti_check_sizes(w, test, outputs, times ? times : 1);
     nti_check_sizes(w, test, n, 1);
 }
