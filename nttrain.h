@@ -1157,8 +1157,8 @@ NT_API nt_status nt_kernel_plan(const nt_layer *net, int64_t n1, int64_t n2, con
 // Of n1 images at x1 against n2 at x2 (row-major, channels last). x2 NULL, n2 0: x1 against itself, half the work. Memory comes from the
 // tape and is given back. NT_ERROR_BUDGET names the bytes that would do. The layers need no nt_init. With NT_PARAM_NTK the features that they
 // have do not count; with NT_PARAM_STANDARD the NTK grows with them, as that of the finite network does, and a bias adds its derivative, 1,
-// whatever b_std is. A NaN in an image is one in its row and column. A layer that stands in the network twice counts as two layers with
-// random numbers of their own, where the finite network shares them: in two branches of a sum the kernels are not the same.
+// whatever b_std is. A NaN in an image is one in its row and column. A layer that stands in the network twice, and so
+// shares its numbers, is an error.
 NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_kernel_desc *desc);
 // The first row of share number k when `machines` of them compute x1 (n images) against itself, each pair once: share k has the rows up to
 // the first of share k + 1, and the columns from its own first row on; pairs are even up to n. What is left of the diagonal there
@@ -25531,7 +25531,27 @@ static int nti_cov_input(nti_cov *w) {
     return y;
 }
 
+// Every layer has weights of its own: where one stands twice the finite network shares them, and two branches of a sum, say, would no longer
+// be independent. 0 after an error.
+static int nti_cov_shares_nothing(nti_cov *w, const nt_layer *net) {
+    int64_t size = 1;
+    while (size < 2 * (int64_t)net->steps) size *= 2;
+    const nt_layer **seen = (const nt_layer **)nti_cov_room(w, size, sizeof *seen); // by address
+    for (int k = 0; seen && k < net->steps; k++) {
+        const nt_layer *l = net->step[k];
+        int trained = 0;
+        for (int j = 0; j < l->slots; j++) trained |= l->use[j];
+        int64_t at = (int64_t)((((uintptr_t)l >> 4) * 2654435761u) & (uintptr_t)(size - 1));
+        while (trained && seen[at] && seen[at] != l) at = (at + 1) & (size - 1);
+        if (trained && seen[at])
+            return nti_cov_wrong(w, l, "stands in the network twice, and shares its numbers: make a layer for each place") + 1;
+        if (trained) seen[at] = l;
+    }
+    return seen != NULL;
+}
+
 static int nti_cov_build(nti_cov *w, const nt_layer *net) { // 0 after an error
+    if (!nti_cov_shares_nothing(w, net)) return 0;
     int level = 0, *kept = (int *)nti_cov_room(w, net->depth + 1, sizeof *kept), x = kept ? nti_cov_input(w) : -1;
     for (int k = 0; k < net->steps && x >= 0; k++) {
         const nt_layer *l = net->step[k];
@@ -27187,9 +27207,11 @@ static nt_status nti_cov_rectangle(nti_cov *w) { // the block of the matrix
     w->columns = d->columns ? d->columns : n2 - d->column;
     if (w->row0 < 0 || w->rows < 0 || w->row0 > n1 || w->rows > n1 - w->row0 || w->column0 < 0 || w->columns < 0 || w->column0 > n2 ||
         w->columns > n2 - w->column0)
-        return nti_fail(w->tape, NT_ERROR_SHAPE,
-                        "nt_kernel: the block of rows and columns, (%lld, %lld) from (%lld, %lld), leaves the matrix (%lld, %lld)",
-                        (long long)w->rows, (long long)w->columns, (long long)w->row0, (long long)w->column0, (long long)n1, (long long)n2);
+        return nti_fail(
+            w->tape, NT_ERROR_SHAPE,
+            "nt_kernel: .rows %lld and .columns %lld (0: all that follow) from .row %lld and .column %lld leave the matrix (%lld, "
+            "%lld): rows and columns count from 0",
+            (long long)d->rows, (long long)d->columns, (long long)w->row0, (long long)w->column0, (long long)n1, (long long)n2);
     if ((double)w->rows * (double)w->columns > 4e18)
         return nti_kernel_bad(w->tape, NT_ERROR_SHAPE, "so many pairs are not to be counted: .rows and .columns of a block");
     return NT_OK;
@@ -27371,9 +27393,11 @@ NT_API nt_progress nt_progress_bar(FILE *file) {
 
 // Sparse patterns are the host's numbers: none of them leads out of an image.
 static nt_status nti_cov_check_edges(const nti_cov *w, int64_t n1, int64_t n2) {
+    int aggregates = 0;
     for (int v = 0; v < w->steps; v++) {
         const nti_cov_step *s = &w->step[v];
         if (s->op != NTI_COV_MIX || !nti_is_layer(s->layer, NTI_AGGREGATE)) continue;
+        aggregates = 1;
         if ((w->d.pattern1 || w->d.pattern2) && !s->layer->aggregate.sparse != !w->d.edges)
             return nti_kernel_bad(w->tape, NT_ERROR_ARGUMENT, nti_edges_wrong(w->d.edges));
         if (!s->layer->aggregate.sparse) continue;
@@ -27387,6 +27411,8 @@ static nt_status nti_cov_check_edges(const nti_cov *w, int64_t n1, int64_t n2) {
                         (long long)(k % each / 2), (long long)(k / each), 1 + second, (int)edge[k], s->layer->label, (long long)positions);
         }
     }
+    if (!aggregates && (w->d.pattern1 || w->d.pattern2))
+        return nti_kernel_bad(w->tape, NT_ERROR_ARGUMENT, ".pattern1 is for nt_aggregate_layer, and the network has none");
     return NT_OK;
 }
 

@@ -483,8 +483,8 @@ static int limits(const problem *p, nt_kernel_desc d, kernels *k) {
     const images *m = &p->m;
     float *nngp = (float *)pool_new((size_t)k->all, sizeof *nngp), *ntk = (float *)pool_new((size_t)k->all, sizeof *ntk);
     d.nngp = nngp, d.ntk = ntk;
-    if (m->n2 && p->r->flags & GRAPH) d.pattern2 = m->graph + m->n1 * m->places * m->places;
-    if (m->n2 && p->r->flags & EDGES) d.pattern2 = m->edges + m->n1 * EDGE_COUNT * 2;
+    if (m->n2 && d.pattern1 && p->r->flags & GRAPH) d.pattern2 = m->graph + m->n1 * m->places * m->places;
+    if (m->n2 && d.pattern1 && p->r->flags & EDGES) d.pattern2 = m->edges + m->n1 * EDGE_COUNT * 2;
     int ok = nt_kernel(p->net, m->x, m->n1, others_of(m, m->x), m->n2, &d) == NT_OK;
     for (int64_t j = 0; j < k->all; j++) k->value[0][j] = (double)nngp[j], k->value[1][j] = (double)ntk[j];
     pool_free(nngp), pool_free(ntk);
@@ -513,6 +513,7 @@ static kernels infinite(const row *r, int width, int how) {
     d.dtype = NT_F32, d.shape = nt_shape_make(r->rank, r->size), d.train = (r->flags & TRAIN) != 0;
     d.masked = (r->flags & MASKS) != 0 && !bare, d.mask = HIDDEN, d.edges = r->flags & EDGES ? EDGE_COUNT : 0;
     d.pattern1 = r->flags & GRAPH ? (const void *)p.m.graph : r->flags & EDGES ? (const void *)p.m.edges : NULL;
+    if (!strstr(p.text, "aggregate")) d.pattern1 = NULL; // that was the mistake
     k.ok = k.ok && nt_kernel_plan(p.net, p.m.n1, p.m.n2, &d, &info) == NT_OK;
     if (k.ok) kernels_room(&k, &p.m, info.output), k.ok = limits(&p, d, &k) && variances(&p, d, &k);
     if (k.ok && bare) hide(&p.m, &k);

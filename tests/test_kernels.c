@@ -1061,6 +1061,12 @@ static void bad_layers(void) {
     bad_end(&b, 2, -1, NT_ERROR_ARGUMENT, "nt_kernel|MaxPool|no infinite-width rule|nt_kernel_monte_carlo", "a layer without a rule");
     bad_begin(&b, NULL, 3, 4, 4, 3), b.net = nt_batch_norm_layer(b.t, NULL);
     bad_end(&b, 2, -1, NT_ERROR_ARGUMENT, "nt_kernel|BatchNorm|no infinite-width rule", "another");
+    for (int k = 0; k < 2; k++) {
+        bad_begin(&b, NULL, 1, 1, 1, 3);
+        nt_layer *a = nt_dense_layer(b.t, 8, NULL), *relu = nt_relu_layer(b.t);
+        b.net = k ? NT_SERIAL(b.t, a, relu, nt_dense_layer(b.t, 8, NULL), relu, a) : nt_sum_layer(b.t, NT_LAYERS(a, a));
+        bad_end(&b, 2, -1, NT_ERROR_ARGUMENT, "nt_kernel|Dense|twice|a layer for each place", "a layer that shares its numbers");
+    }
 }
 
 // Numbers of layers that finite networks refuse or that have no limit.
@@ -1088,18 +1094,18 @@ static void bad_windows(void) {
     CLEAR(dense), dense.kernel_init.kind = NT_INIT_UNIFORM;
     bad_begin(&b, NULL, 1, 1, 1, 3), b.net = nt_dense_layer(b.t, 8, &dense);
     bad_end(&b, 2, -1, NT_ERROR_ARGUMENT, "nt_kernel|Dense|initializer|.W_std", "an initializer that knows no fan in");
-    nt_layer *some_layers[70], *conv;
+    nt_layer *some_layers[70];
     nt_conv_layer_desc strided;
     CLEAR(strided), strided.conv.stride[0] = INT_MAX; // sizes and strides of all layers together leave every integer
     for (int kind = 0; kind < 3; kind++) {
-        bad_begin(&b, NULL, 2, 1, 3, 1), conv = nt_conv_transpose_layer(b.t, 8, NT_WINDOW(3), &strided);
-        nt_layer *id = nt_identity_layer(b.t), *twice = kind < 2 ? nt_concat_layer(b.t, kind ? 1 : NT_LAST, NT_LAYERS(id, id)) : conv;
-        for (int k = 0; k < 70; k++) some_layers[k] = twice;
+        bad_begin(&b, NULL, 2, 1, 3, 1);
+        nt_layer *id = nt_identity_layer(b.t), *twice = nt_concat_layer(b.t, kind ? 1 : NT_LAST, NT_LAYERS(id, id));
+        for (int k = 0; k < 70; k++) some_layers[k] = kind < 2 ? twice : nt_conv_transpose_layer(b.t, 8, NT_WINDOW(3), &strided);
         b.net = nt_serial_layer(b.t, 70, some_layers);
         bad_end(&b, 2, -1, NT_ERROR_SHAPE, kind ? "nt_kernel|positions" : "nt_kernel|nt_concat_layer|channels", "layers that multiply");
     }
-    bad_begin(&b, NULL, 2, 1, 1, 1), conv = nt_conv_layer(b.t, 8, NT_WINDOW(3), &strided);
-    for (int k = 0; k < 70; k++) some_layers[k] = conv;
+    bad_begin(&b, NULL, 2, 1, 1, 1);
+    for (int k = 0; k < 70; k++) some_layers[k] = nt_conv_layer(b.t, 8, NT_WINDOW(3), &strided);
     tap_ok(nt_kernel(nt_serial_layer(b.t, 70, some_layers), b.x, 2, NULL, 0, &b.d) == NT_OK, "70 large strides of one position");
     nt_tape_close(b.t), gd_free_all(&b.c);
 }
@@ -1181,7 +1187,7 @@ static void bad_descriptors(void) {
                                        { 0, 0, 0, INT64_MIN } };
     for (size_t k = 0; k < sizeof cuts / sizeof cuts[0]; k++) {
         BEGIN, b.d.row = cuts[k][0], b.d.rows = cuts[k][1], b.d.column = cuts[k][2], b.d.columns = cuts[k][3];
-        bad_end(&b, 2, -1, NT_ERROR_SHAPE, "nt_kernel|rows and columns", "a block that leaves the matrix");
+        bad_end(&b, 2, -1, NT_ERROR_SHAPE, "nt_kernel|.rows|.columns", "a block that leaves the matrix");
     }
     BEGIN, b.d.budget = 5, bad_end(&b, 2, -1, NT_ERROR_BUDGET, "nt_kernel|bytes|would do", "a small budget");
     // NULL
@@ -1219,12 +1225,16 @@ static void bad_graphs(void) {
     bad_end(&b, 2, 2, NT_ERROR_ARGUMENT, "nt_kernel|.edges", "a negative number of edges");
     bad_begin(&b, net, 2, 1, 4, 3), b.d.pattern1 = b.edges;
     bad_end(&b, 2, -1, NT_ERROR_ARGUMENT, "nt_kernel|.edges", "edges, but no number of them");
+    bad_begin(&b, "(serial (dense 8) (relu) (dense 8))", 2, 1, 4, 3), b.d.pattern1 = b.d.pattern2 = b.x;
+    refused(b.t, nt_kernel(b.net, b.x, 2, b.x, 2, &b.d) == NT_OK ? &b : NULL, NT_ERROR_ARGUMENT, "nt_kernel|.pattern1|nt_aggregate_layer",
+            "edges that no layer takes"); // the plan sees no patterns
+    nt_tape_close(b.t), gd_free_all(&b.c);
     bad_begin(&b, "(serial (dense 8) (relu) (aggregate) (dense 8))", 2, 1, 4, 3), b.d.pattern1 = b.x, b.d.edges = 5;
     bad_end(&b, 2, -1, NT_ERROR_ARGUMENT, "nt_kernel|.edges", "a number of edges for matrices");
     bad_begin(&b, net, 2, 1, 4, 3), b.d.pattern1 = b.edges, b.d.edges = 5, b.edges[13] = -7;
     tap_ok(nt_kernel(b.net, b.x, 2, NULL, 0, &b.d) == NT_OK, "negative numbers are no edges");
     nt_tape_close(b.t), gd_free_all(&b.c);
-    for (int k = 0; k < 3; k++) { // the plan sees no patterns
+    for (int k = 0; k < 3; k++) {
         bad_begin(&b, "(serial (dense 8) (relu) (aggregate) (dense 8))", 2, 1, 4, 3);
         if (k == 0) b.d.pattern1 = b.x;
         if (k > 0) b.d.pattern2 = b.x;
