@@ -3201,7 +3201,8 @@ typedef struct nti_update_table {
 // >>duals
 // Infinite-width rules of activations. For (u, v) normal with variances q11, q22 and covariance q12 a rule is k = E f(u) f(v) and
 // its derivative E f'(u) f'(v) = dk / dq12, the dual activation (Daniely, Frostig, Singer 2016). What a position needs of its own variance
-// is prepared once as `sides`; a pair of positions then takes both, its covariance k and its tangent kernel t.
+// is prepared once as `sides`; a pair of positions then takes both, its covariance k and its tangent kernel t. In f32 some rules take half
+// of E (u - v)^2 beside k, `apart`, where it is known (nti_dual_takes_apart), and say what it is of f(u) and f(v).
 //
 // With r = sqrt(q11 q22), rho = q12 / r = cos(angle), W = (1 + g q11) (1 + g q22):
 //     abrelu    r (a - b)^2 / (2 pi) (sin(angle) + (pi - angle) rho) + a b q12 (Cho, Saul 2009)
@@ -3235,6 +3236,7 @@ enum {
     NTI_DUAL_COUNT
 };
 #define NTI_HINGES_MAX 16 // the work grows with the square
+#define NTI_HINGE_SIDES 6 // before the hinges: the three of all rules, E f, E f', the change of the slope; then four for each
 typedef struct nti_dual {
     int kind; // 0: none
     double a, b, c;
@@ -3273,10 +3275,10 @@ static int nti_dual_keeps_apart(const nti_dual *d) { return d->kind == NTI_DUAL_
 static int nti_dual_expanded(const nti_dual *d) { return d->kind == NTI_DUAL_POLYNOMIAL || d->kind == NTI_DUAL_FUNCTION; }
 // Numbers that prepare makes of one variance. Expansions: 1 / sqrt(q), then the rows of nti_dual_coefficients.
 // Others: sqrt(q), half of what its rounding lost (relative), 1 / sqrt(q), and 1 / sqrt(1 + g q) where the rule has such a root.
-// Hinges: the same three, three means, and four for each hinge.
+// Hinges: at NTI_HINGE_SIDES.
 static int nti_dual_sides(const nti_dual *d) {
     if (nti_dual_expanded(d)) return 1 + nti_dual_rows(d);
-    if (d->kind == NTI_DUAL_HINGES) return 6 + 4 * d->count;
+    if (d->kind == NTI_DUAL_HINGES) return NTI_HINGE_SIDES + 4 * d->count;
     return d->kind == NTI_DUAL_ERF || d->kind == NTI_DUAL_GELU || d->kind == NTI_DUAL_GAUSSIAN || d->kind == NTI_DUAL_GABOR ? 4 : 3;
 }
 // Of four variances, see >>expansions: a_0 and a_n / sqrt(q) for n > 0, `count` from `first` on; then a and t of the odd and of the even
@@ -3299,9 +3301,9 @@ static double nti_dual_tail_value(double s, double *slope) {
 // >>planes
 // Infinite-width kernels. Covariances of two images are kept by offset: the plane of offset d holds K(p, p + d) for every position p
 // where both are inside of the image, for NTI_PAIRS pairs of images or a multiple side by side ("lanes"), and the tangent kernel of the
-// same beside it. Images have three spatial axes here, those that are missing have size 1. A plane is made a row at a time: its head
-// (nti_plane_head) says of what, its tails (nti_plane_tail) what is done to each row as soon as it is there. What many planes add to, and
-// what is kept of them, is an nti_plane_set.
+// same beside it; in f32, of offset 0, half of E (u - v)^2 too, where an activation wants it. Images have three spatial axes here, those
+// that are missing have size 1. A plane is made a row at a time: its head (nti_plane_head) says of what, its tails (nti_plane_tail) what is
+// done to each row as soon as it is there. What many planes add to, and what is kept of them, is an nti_plane_set.
 #define NTI_SPACE 3
 #define NTI_SOURCES 8      // a circular axis takes one offset and its complement: two for each axis
 #define NTI_PAIRS 16       // lanes are a multiple of this; so many fill the widest vector
@@ -6608,9 +6610,11 @@ static NTI_INLINE NTI_V NTI_K(nti_dual_gelu)(const NTI_DUAL_NUMBERS *m, const NT
     return NTI_FMA(p->k, share, NTI_FMA(sine * sine, u, p->r * (a * b) * cosine) * inverse);
 }
 
+// The difference of the standard deviations, with what their rounding lost.
+static NTI_INLINE NTI_V NTI_K(nti_dual_gap)(const NTI_DUAL_POINT *p) { return (p->s1 - p->s2) + (p->s1 * p->h1 - p->s2 * p->h2); }
 // (q11 + q22) / 2 - |q12|: half the variance of u - v, or of u + v
 static NTI_INLINE NTI_V NTI_K(nti_dual_apart)(const NTI_DUAL_POINT *p) {
-    NTI_V d = (p->s1 - p->s2) + (p->s1 * p->h1 - p->s2 * p->h2);
+    NTI_V d = NTI_K(nti_dual_gap)(p);
     return NTI_FMA(p->r, p->near, d * d * NTI_C(0.5));
 }
 // One exponential falls with E (u - v)^2, the other with E (u + v)^2; they come as e1 - e2 cos(2 c) and e1 + e2 cos(2 c).
@@ -6869,24 +6873,24 @@ static void NTI_K(nti_self_series)(const nti_dual *d, NTI_T *q, NTI_T *t, int64_
     }
 }
 
-// Piecewise linear functions: slopes change by a_i where u passes t_i. With unit normal x, y of correlation c, h = t_i / s1, k = t_j / s2
-// and w = sqrt(1 - c^2), by Price's theorem twice,
+// Piecewise linear functions: slopes change by a_i where u passes the hinge t_i. With unit normal x = u / s1, y = v / s2 of correlation c,
+// r = s1 s2, h = t_i / s1, k = t_j / s2 and w = sqrt(1 - c^2), by Price's theorem twice,
 //     E f'(u) f'(v) = E f'(u) E f'(v) + sum of a_i a_j I,        I = P(x > h, y > k) - P(x > h) P(y > k)
-//     E f(u) f(v) = E f(u) E f(v) + q12 E f'(u) E f'(v) + r sum of a_i a_j J,        J = the integral of I over correlations up to c
+//     E f(u) f(v) = E f(u) E f(v) + q12 E f'(u) E f'(v) + r sum of a_i a_j J,        J = the integral of I over correlations from 0 to c
 // and by Owen's function T (1956), where e(x) = erf(x / sqrt(2)), U(h, z) = T(h, z / h) less its value of small h and z, which is
 // atan(z / h) / (2 pi), z = (k - c h) / w and z' = (h - c k) / w:
 //     I = asin(c) / (2 pi) - e(h) e(k) / 4 - U(h, z) - U(k, z')
 //     J = (c + h k) I + (w exp(-(h^2 - 2 c h k + k^2) / (2 w^2)) - exp(-(h^2 + k^2) / 2)) / (2 pi)
 //         + (k exp(-h^2 / 2) (e(z) - e(k)) + h exp(-k^2 / 2) (e(z') - e(h))) / sqrt(8 pi)
-// Of large s, from where all hinges seem near, a bounded f leaves the order of h k of J. So the values at h = k = 0 are taken together,
-// times the changes of the slope by all near hinges, and the first order is left out where it cancels. If c < 0, y and k change their
-// signs. U is an integral over an angle, of at most 45 degrees: of more, h and z change places. Half of Gauss's rule for twice the angle
-// gives it to rounding.
+// If s is large, all hinges seem near: h and k are small. Of a bounded f the changes of the slope add up to 0, and with them all that J has
+// below the order of h k. So the values at h = k = 0 are taken once for all hinges that are not far, times the sums of these changes, and
+// nti_hinge_join gives only what is beyond them, without the terms of first order that cancel. If c < 0, y and k change their signs. U is an
+// integral over an angle, of at most 45 degrees: of more, h and z change places. Half of Gauss's rule for twice the angle gives it to
+// rounding.
 typedef struct NTI_K(nti_hinge) {
     NTI_V h, e, rest, p; // h, e(h), e(h) - sqrt(2 / pi) h, exp(-h^2 / 2) - 1
 } NTI_K(nti_hinge);
 #define NTI_HINGE NTI_K(nti_hinge)
-#define NTI_HINGE_SIDES 6 // before the hinges: those of all rules, E f, E f', the change of the slope by near hinges
 #if NTI_F64
 static const double NTI_K(nti_hinge_nodes)[][2] = { // squared, and weights
     { 0.0058563084367956146, 0.15275338713072628 }, { 0.051886393980323686, 0.14917298647260424 },
@@ -6927,13 +6931,14 @@ static NTI_INLINE NTI_HINGE NTI_K(nti_hinge_load)(const NTI_T *side, int64_t pit
     g.h = NTI_LOAD(at), g.e = NTI_LOAD(at + pitch), g.rest = NTI_LOAD(at + 2 * pitch), g.p = NTI_LOAD(at + 3 * pitch);
     return g;
 }
+// What the slope changes by at hinge i; 0 if it is far.
 static NTI_INLINE NTI_V NTI_K(nti_hinge_weight)(const nti_dual *d, int i, NTI_V e) {
     const double *slope = d->coefficients + d->count + i;
     return NTI_CHOOSE(NTI_LT(NTI_ABS(e), NTI_SPLAT(1)), NTI_SPLAT(slope[1] - slope[0]), NTI_SPLAT(0));
 }
 
-// E f, E f' and the change of the slope by near hinges, of one variance. What hinges change is added to f near 0 if s is small, and else to
-// f far away, so that nothing cancels.
+// E f, E f' and the change of the slope by all hinges that are not far, of one variance. If s is small, `near`, what hinges change is added
+// to f near 0, and else to f far away, so that nothing cancels. `tilt` is twice what E f' loses by it.
 static NTI_INLINE void NTI_K(nti_hinge_means)(const nti_dual *d, NTI_V s, NTI_V inverse, NTI_V means[3]) {
     const double *at = d->coefficients, *slope = at + d->count;
     double most = 0, ends = (slope[0] + slope[d->count]) / 2, middle = ends, bend = slope[d->count] - slope[0], base = d->c;
@@ -6944,17 +6949,17 @@ static NTI_INLINE void NTI_K(nti_hinge_means)(const nti_dual *d, NTI_V s, NTI_V 
     }
     const NTI_V zero = NTI_SPLAT(0), one = NTI_SPLAT(1);
     NTI_VI near = NTI_LT(s, NTI_SPLAT(most)), all = NTI_EQ(zero, zero);
-    NTI_V sum = NTI_CHOOSE(near, zero, NTI_SPLAT(bend)), part = zero, turn = zero, bent = zero;
+    NTI_V sum = NTI_CHOOSE(near, zero, NTI_SPLAT(bend)), part = zero, tilt = zero, bent = zero;
     for (int i = 0; i < d->count; i++) {
         NTI_HINGE g = NTI_K(nti_hinge_of)(at[i], s, inverse);
         NTI_V a = NTI_SPLAT(slope[i + 1] - slope[i]), e = NTI_ABS(g.e), change = a * NTI_CHOOSE(near, e - one, e);
         sum = NTI_FMA(a, NTI_CHOOSE(near, one + g.p, g.p), sum);
         part = NTI_FMA(change, NTI_SPLAT(at[i] < 0 ? -at[i] : at[i]), part);
-        turn = turn + (at[i] > 0 ? change : at[i] < 0 ? -change : zero);
+        tilt = tilt + (at[i] > 0 ? change : at[i] < 0 ? -change : zero);
         bent = bent + NTI_K(nti_hinge_weight)(d, i, g.e), all = all & NTI_LT(e, one);
     }
     means[0] = NTI_FMA(s * NTI_PHI0, sum, part * NTI_C(0.5)) + NTI_CHOOSE(near, NTI_SPLAT(d->c), NTI_SPLAT(base));
-    means[1] = NTI_FMA(turn, NTI_SPLAT(-0.5), NTI_CHOOSE(near, NTI_SPLAT(middle), NTI_SPLAT(ends)));
+    means[1] = NTI_FMA(tilt, NTI_SPLAT(-0.5), NTI_CHOOSE(near, NTI_SPLAT(middle), NTI_SPLAT(ends)));
     means[2] = NTI_CHOOSE(all, NTI_SPLAT(bend), bent);
 }
 static void NTI_K(nti_prepare_hinges)(const nti_dual *d, const NTI_T *q, NTI_T *side, int64_t n) {
@@ -6973,7 +6978,7 @@ static void NTI_K(nti_prepare_hinges)(const nti_dual *d, const NTI_T *q, NTI_T *
 }
 
 // U(h, z) + e(h) e(z) / 4: of the order of h z.
-static NTI_INLINE NTI_V NTI_K(nti_hinge_turn)(NTI_V h, NTI_V e, NTI_V z, NTI_V ez) {
+static NTI_INLINE NTI_V NTI_K(nti_hinge_owen)(NTI_V h, NTI_V e, NTI_V z, NTI_V ez) {
     NTI_V h2 = h * h, z2 = z * z, sum = NTI_SPLAT(0), half = NTI_SPLAT(-0.5), one = NTI_SPLAT(1);
     NTI_VI flat = NTI_LE(z2, h2);
     NTI_V large = NTI_MOST(NTI_CHOOSE(flat, h2, z2), NTI_DUAL_MIN), small = NTI_CHOOSE(flat, z2, h2), ratio = small / large;
@@ -6987,8 +6992,8 @@ static NTI_INLINE NTI_V NTI_K(nti_hinge_turn)(NTI_V h, NTI_V e, NTI_V z, NTI_V e
     sum = NTI_COPYSIGN(sum * NTI_SQRT(ratio) * (2 * NTI_TURN), h * z);
     return NTI_CHOOSE(flat, e * ez * NTI_C(0.25) - sum, sum) + NTI_SPLAT(0); // 0 has no sign here, either
 }
-// I and J of two hinges, less those of h = k = 0. turn: I of these; u: both nti_hinge_turn; g: w (exp(..) - 1), as in J; ea, eb: e(z) and
-// e(z').
+// I and J of two hinges, a at h and b at k, less those of h = k = 0. near: 1 - c; turn: I there, asin(c) / (2 pi); u: the sum of both
+// nti_hinge_owen; g: w (exp(..) - 1), as in J; ea, eb: e(z) and e(z'). rest is what u and e(h) e(k) give of I.
 static NTI_INLINE NTI_V NTI_K(nti_hinge_join)(NTI_HINGE a, NTI_HINGE b, NTI_V near, NTI_V turn, NTI_V u, NTI_V g, NTI_V ea, NTI_V eb,
                                               NTI_V *dot) {
     NTI_V quarter = NTI_SPLAT(0.25), rest = a.e * b.e * -quarter - u, i = NTI_FMA(NTI_FMA(a.e, ea, b.e * eb), quarter, rest);
@@ -7003,7 +7008,7 @@ static NTI_INLINE NTI_V NTI_K(nti_hinge_pair)(NTI_HINGE a, NTI_HINGE b, NTI_V ne
     NTI_V apart = a.h - b.h, far = apart / wide;
     NTI_V za = NTI_K(nti_clamp)((a.h * near - apart) / wide, -most, most), zb = NTI_K(nti_clamp)((b.h * near + apart) / wide, -most, most);
     NTI_V ea = NTI_K(nti_erf)(za * NTI_C(0.70710678118654752440)), eb = NTI_K(nti_erf)(zb * NTI_C(0.70710678118654752440));
-    NTI_V u = NTI_K(nti_hinge_turn)(a.h, a.e, za, ea) + NTI_K(nti_hinge_turn)(b.h, b.e, zb, eb);
+    NTI_V u = NTI_K(nti_hinge_owen)(a.h, a.e, za, ea) + NTI_K(nti_hinge_owen)(b.h, b.e, zb, eb);
     far = NTI_K(nti_clamp)(far, -most, most);
     NTI_V size = NTI_FMA(far, far * NTI_C(-0.5), -(a.h * b.h) / (NTI_C(2) - near));
     return NTI_K(nti_hinge_join)(a, b, near, turn, u, w * NTI_K(nti_expm1_half)(size) * NTI_C(2), ea, eb, dot);
@@ -7103,36 +7108,35 @@ static void NTI_K(nti_dual_self)(const nti_dual *d, void *q, void *t, int64_t n)
 static const nti_dual_table NTI_K(nti_dual_table) = { NTI_K(nti_dual_prepare), NTI_K(nti_dual_pair), NTI_K(nti_dual_self), NULL };
 #else
 // ---- rules that nti_dual_takes_apart, with half of E (u - v)^2 beside k --------------------------------------------------
-// Where it is small against r, r near is what the difference of the standard deviations leaves of it. Else its rounding is more than k's: of
-// a variance far below the other one nothing would be left.
+// Half of E (u - v)^2 is (s1 - s2)^2 / 2 + r near. Where it is small against r this gives near; else its rounding is more than k's: of a
+// variance far below the other one nothing would be left.
 static NTI_INLINE void NTI_K(nti_dual_from_apart)(NTI_DUAL_POINT *p, NTI_V apart, NTI_V inverse) {
-    NTI_V gap = (p->s1 - p->s2) + (p->s1 * p->h1 - p->s2 * p->h2), rest = NTI_MOST(NTI_FMA(gap * NTI_C(-0.5), gap, apart), NTI_SPLAT(0));
+    NTI_V gap = NTI_K(nti_dual_gap)(p), rest = NTI_MOST(NTI_FMA(gap * NTI_C(-0.5), gap, apart), NTI_SPLAT(0));
     p->near = NTI_CHOOSE(NTI_LT(apart, p->r * NTI_C(0.25)), rest * inverse, p->near);
 }
-// Half of E (f(u) - f(v))^2: `close`, where nothing cancels, at small angles, else from the result's variances.
+// Half of E (f(u) - f(v))^2: `close`, where nothing cancels, at small angles, else the mean of the result's variances less its value.
 static NTI_INLINE NTI_V NTI_K(nti_dual_apart_of)(const NTI_DUAL_POINT *p, NTI_V close, NTI_V variances, NTI_V value) {
     NTI_V far = NTI_FMA(variances, NTI_SPLAT(0.5), -value);
     return NTI_CHOOSE(NTI_LT(NTI_SPLAT(0), p->k), NTI_CHOOSE(NTI_LT(p->near, NTI_SPLAT(0.25)), close, far), far);
 }
+// With m = (a^2 + b^2) / 2, which is E f^2 over the variance: m (s1 - s2)^2 / 2 + r (m near - (a - b)^2 / (2 pi) (sin(t) - t cos(t))).
 static NTI_INLINE NTI_V NTI_K(nti_apart_relu)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V value) {
     NTI_V gap = p->s1 - p->s2, half = NTI_SPLAT(m->x[1]);
     NTI_V turned = NTI_FMA(NTI_SQRT(p->near) * -m->x[0], NTI_DUAL_POLY(p->near, nti_dual_arc), half) * p->near;
     NTI_V close = NTI_FMA(gap * NTI_C(0.5) * m->x[1], gap, p->r * NTI_MOST(turned, NTI_SPLAT(0)));
     return NTI_K(nti_dual_apart_of)(p, close, NTI_FMA(p->s1, p->s1, p->s2 * p->s2) * half, value);
 }
+// 2 t / pi; the sign of a variance of 0 is 0.
 static NTI_INLINE NTI_V NTI_K(nti_apart_sign)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V value) {
     NTI_V close = NTI_SQRT(p->near) * NTI_DUAL_POLY(p->near, nti_dual_acos) * NTI_C(0.63661977236758134308);
     NTI_V zero = NTI_SPLAT(0), one = NTI_SPLAT(1), q1 = NTI_CHOOSE(NTI_EQ(p->s1, zero), zero, one);
     (void)m;
     return NTI_K(nti_dual_apart_of)(p, close, q1 + NTI_CHOOSE(NTI_EQ(p->s2, zero), zero, one), value);
 }
-static NTI_INLINE NTI_V NTI_K(nti_apart_rectified)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V value) { // does not keep it
+static NTI_INLINE NTI_V NTI_K(nti_apart_lost)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V value) { // nobody reads it
     return (void)m, (void)p, value;
 }
-static NTI_INLINE NTI_V NTI_K(nti_apart_sin)(const NTI_DUAL_NUMBERS *m, const NTI_DUAL_POINT *p, NTI_V value) { // nor does this
-    return (void)m, (void)p, value;
-}
-#define NTI_DUAL_APART(name)                                                                                                               \
+#define NTI_DUAL_APART(name, after)                                                                                                        \
     static void NTI_K(nti_pair_apart_##name)(const nti_dual *d, NTI_T *k, NTI_T *t, NTI_T *apart, int given, const NTI_T *side1,           \
                                              const NTI_T *side2, int64_t pitch, int64_t n) {                                               \
         const NTI_DUAL_NUMBERS m = NTI_K(nti_dual_begin)(d);                                                                               \
@@ -7141,14 +7145,14 @@ static NTI_INLINE NTI_V NTI_K(nti_apart_sin)(const NTI_DUAL_NUMBERS *m, const NT
             NTI_V dot, inverse = NTI_LOAD(side1 + 2 * pitch + j) * NTI_LOAD(side2 + 2 * pitch + j);                                        \
             if (given) NTI_K(nti_dual_from_apart)(&p, NTI_LOAD(apart + j), inverse);                                                       \
             NTI_V value = NTI_K(nti_dual_##name)(&m, &p, &dot);                                                                            \
-            NTI_STORE(k + j, value), NTI_STORE(apart + j, NTI_K(nti_apart_##name)(&m, &p, value));                                         \
+            NTI_STORE(k + j, value), NTI_STORE(apart + j, NTI_K(nti_apart_##after)(&m, &p, value));                                        \
             if (t) NTI_STORE(t + j, NTI_LOAD(t + j) * dot);                                                                                \
         }                                                                                                                                  \
     }
-NTI_DUAL_APART(relu)
-NTI_DUAL_APART(sign)
-NTI_DUAL_APART(rectified)
-NTI_DUAL_APART(sin)
+NTI_DUAL_APART(relu, relu)
+NTI_DUAL_APART(sign, sign)
+NTI_DUAL_APART(rectified, lost)
+NTI_DUAL_APART(sin, lost)
 #undef NTI_DUAL_APART
 static void NTI_K(nti_dual_with_apart)(const nti_dual *d, void *k, void *t, void *apart, int given, const void *side1, const void *side2,
                                        int64_t pitch, int64_t n) {
@@ -7173,7 +7177,6 @@ static const nti_dual_table NTI_K(nti_dual_table) = { NTI_K(nti_dual_prepare), N
                                                       NTI_K(nti_dual_with_apart) };
 #endif
 #undef NTI_HINGE
-#undef NTI_HINGE_SIDES
 #undef NTI_HINGE_FAR
 #undef NTI_TURN
 #undef NTI_PHI0
@@ -7388,9 +7391,9 @@ static NTI_INLINE NTI_V NTI_K(nti_relu_rule)(NTI_V k, const NTI_T *a, const NTI_
     return NTI_FMA(scale * sine, s1 * s2, *dot * k);
 }
 
-// The same with half of E (u - v)^2 beside k, see nti_dual_from_apart and nti_apart_relu.
-static NTI_INLINE NTI_V NTI_K(nti_relu_apart)(NTI_V k, NTI_V *apart, int given, const NTI_T *a, const NTI_T *b, int64_t pitch, NTI_V scale,
-                                              NTI_V half, NTI_V *dot) {
+// The same with half of E (u - v)^2 beside k, see nti_dual_from_apart and nti_apart_relu; away is their near, near the correlation.
+static NTI_INLINE NTI_V NTI_K(nti_relu_rule_apart)(NTI_V k, NTI_V *apart, int given, const NTI_T *a, const NTI_T *b, int64_t pitch,
+                                                   NTI_V scale, NTI_V half, NTI_V *dot) {
     NTI_V s1 = NTI_LOAD(a), s2 = NTI_LOAD(b), inverse = NTI_LOAD(a + pitch) * NTI_LOAD(b + pitch), zero = NTI_SPLAT(0);
     NTI_V gap = s1 - s2, square = gap * gap * NTI_SPLAT(0.5), r = s1 * s2;
     NTI_V away = NTI_K(nti_most)(NTI_FMA(s1, s2, -NTI_K(nti_abs)(k)) * inverse, zero);
@@ -7414,7 +7417,7 @@ static void NTI_K(nti_relu_row)(const nti_plane_tail *r, const NTI_T *a, const N
     for (int64_t x = 0; x < n; x += NTI_W) {
         if (apart) {
             NTI_V e = NTI_LOAD(apart + x);
-            NTI_STORE(k + x, NTI_K(nti_relu_apart)(NTI_LOAD(k + x), &e, r->given, a + x, b + x, r->pitch, scale, half, &dot));
+            NTI_STORE(k + x, NTI_K(nti_relu_rule_apart)(NTI_LOAD(k + x), &e, r->given, a + x, b + x, r->pitch, scale, half, &dot));
             NTI_STORE(apart + x, e);
         } else
             NTI_STORE(k + x, NTI_K(nti_relu_rule)(NTI_LOAD(k + x), a + x, b + x, r->pitch, scale, half, &dot));
@@ -7463,7 +7466,7 @@ static NTI_INLINE void NTI_K(nti_window_row)(const NTI_K(nti_window) * w, int ro
             if (apart) {
                 NTI_V e2 = NTI_COLUMN(w->apart, w->first + p + 2), e = scale * (e0 + e1 + e2);
                 e0 = e1, e1 = e2;
-                if (r) value = NTI_K(nti_relu_apart)(value, &e, 1, s1 + at, s2 + at, r->pitch, relu, half, &dot);
+                if (r) value = NTI_K(nti_relu_rule_apart)(value, &e, 1, s1 + at, s2 + at, r->pitch, relu, half, &dot);
                 NTI_STORE(apart + at, e);
             } else if (r)
                 value = NTI_K(nti_relu_rule)(value, s1 + at, s2 + at, r->pitch, relu, half, &dot);
@@ -24928,6 +24931,8 @@ static void nti_layer_rewound(void *layer, uint64_t serial) { // parameters newe
 //     dropout      K and T over (1 - rate), for one unit of one image alone
 //     products     K = K1 K2, T = T1 K2 + K1 T2; sums add both
 //     pools, resizing, matrices: A K B', A T B', A and B what they do to positions
+// In f32 half of E (u - v)^2 of positions at offset 0 goes along with K where nti_cov_carry says so: of nearly equal images K alone does not
+// know the angle between u and v, see nti_dual_takes_apart.
 // ---------------------------------------------------------------------------------------------------------------------
 enum {
     NTI_COV_INPUT,
