@@ -963,8 +963,9 @@ NT_API nt_layer *nt_gabor_layer(nt_tape *t);                             // exp(
 NT_API nt_layer *nt_monomial_layer(nt_tape *t, int degree);              // x^degree, degree 0 to 1,000
 NT_API nt_layer *nt_rectified_monomial_layer(nt_tape *t, int degree);    // the same where x >= 0, else 0
 NT_API nt_layer *nt_polynomial_layer(nt_tape *t, int count, const double *coefficients); // sum of coefficients[k] x^k; they are copied
-// Linear between points that rise, 16 at most (a kernel's work is their square): slopes[0] before at[0], slopes[k] between at[k - 1] and
-// at[k]; `zero` is the value at 0. Both arrays are copied. nt_relu6: at 0, 6, slopes 0, 1, 0, zero 0. Derivatives at points: the mean.
+// Linear between `count` points that rise, 0 to 16 of them (a kernel's work is their square): slopes[0] before at[0], slopes[k] between
+// at[k - 1] and at[k], slopes[count] after the last; `zero` is the value at 0. All are finite; arrays are copied. Derivatives at points:
+// the mean. nt_relu6 is count 2, at 0, 6, slopes 0, 1, 0, zero 0.
 NT_API nt_layer *nt_piecewise_linear_layer(nt_tape *t, int count, const double *at, const double *slopes, double zero);
 NT_API nt_layer *nt_hermite_layer(nt_tape *t, int degree); // He_degree(x) / sqrt(degree!); its kernel assumes inputs of variance 1
 // A kernel without a finite network (nt_apply says so): sqrt(q1 q2) exp(gamma (rho + shift)); clip: rho is kept in [-1, 1].
@@ -1159,10 +1160,14 @@ NT_API nt_status nt_kernel_plan(const nt_layer *net, int64_t n1, int64_t n2, con
 // have do not count; with NT_PARAM_STANDARD the NTK grows with them, as that of the finite network does, and a bias adds its derivative, 1,
 // whatever b_std is. A NaN in an image is one in its row and column. A layer that stands in the network twice, and so
 // shares its numbers, is an error.
+// In f32 each layer adds some 1e-7 to the relative error. Of nearly equal images each rectifier takes up to 1e-4 of the NTK behind pooling,
+// products, attention, masks and activations other than rectifiers and sign, and 2e-4 anywhere of images that are multiples of one another;
+// more is lost where functions saturate or oscillate at variances of 1e12. f64 is for these.
 NT_API nt_status nt_kernel(const nt_layer *net, const void *x1, int64_t n1, const void *x2, int64_t n2, const nt_kernel_desc *desc);
 // The first row of share number k when `machines` of them compute x1 (n images) against itself, each pair once: share k has the rows up to
-// the first of share k + 1, and the columns from its own first row on; pairs are even up to n. What is left of the diagonal there
-// is the mirror image of other shares. Where there are more machines than images some have no row: not .rows 0, which is all of them.
+// the first of share k + 1, and the columns from its own first row on; all have as many pairs, give or take n. The columns before
+// those are the mirror image of what other shares have. Where there are more machines than images some have no row: not .rows 0, which is
+// all of them.
 //
 //     desc.row = desc.column = nt_kernel_share(n, machines, k);
 //     desc.rows = nt_kernel_share(n, machines, k + 1) - desc.row;                             // 0: nothing to do
@@ -1270,8 +1275,8 @@ typedef struct nt_monte_carlo_desc {
     nt_axes diagonal;                    // other axes of the output that are taken with themselves only
     nt_ntk_implementation implementation;
     int tangents;                        // NTK as the mean of (J1 v)(J2 v)^T over so many normal v for each network; 0: J1 J2^T
-    int train;                           // dropout is on: other units for each network and sample, as in nt_kernel for copies too
-    const void *pattern1, *pattern2;     // as above
+    int train;                           // dropout is on: other units for each network and sample, equal ones too, as in nt_kernel
+    const void *pattern1, *pattern2;     // as in nt_empirical_kernel_desc
     int64_t edges;
     double *nngp, *ntk;                  // (n1, n2, axes of one pair): the means
     double *nngp_squares, *ntk_squares;  // the sums of squared deviations from the means; NULL: not kept

@@ -112,7 +112,8 @@ static double cube_d(const number *p, double x) { return 3 * p->a * x * x; }
 
 static const double odd_list[] = { 1.3, 0, -1.2, -0.5 }, long_list[] = { 0.1, -0.2, 0.3, 0.05, -0.02, 0.01, 0.003, -0.001, 2e-4 };
 static const double relu6[] = { 0, 0, 6, 0, 1, 0 }, hard_tanh[] = { 0, -1, 1, 0, 1, 0 }, hard_sigmoid[] = { 0.5, -3, 3, 0, 1.0 / 6, 0 },
-                    bent[] = { 0.2, -2, -0.5, 0.25, 1.5, 0.1, 0.9, -0.3, 0.7, 1.3 }, shrunk[] = { 0, -0.5, 0.5, 1, 0, 1 }, straight[] = { -0.3, 0.7 };
+                    bent[] = { 0.2, -2, -0.5, 0.25, 1.5, 0.1, 0.9, -0.3, 0.7, 1.3 }, shrunk[] = { 0, -0.5, 0.5, 1, 0, 1 },
+                    straight[] = { -0.3, 0.7 };
 static double user_factor = 0.5;
 
 static nt_layer *by_function(nt_tape *t, const number *p, nt_tensor *(*f)(nt_tensor *)) { return (void)p, nt_activation_layer(t, f); }
@@ -382,7 +383,10 @@ static double covariance(double q1, double q2, double c) { // a float, not above
     return fabs((double)x) > sqrt(q1) * sqrt(q2) ? (double)nextafterf(x, 0) : (double)x;
 }
 
-static double tolerance(const row *r, double q) { return r->f == pieces ? 1e-12 : r->near == 0 ? 1e-10 : q <= 1.3 ? r->near : q <= 10 ? r->far : r->wide; }
+static double tolerance(const row *r, double q) {
+    if (r->f == pieces) return 1e-12;
+    return r->near == 0 ? 1e-10 : q <= 1.3 ? r->near : q <= 10 ? r->far : r->wide;
+}
 
 static void test_values(nt_tape *t, const row *r) {
     nt_layer *l = layer_of(t, r);
@@ -619,25 +623,35 @@ static void test_far_hinges(nt_tape *t) {
         double q1 = cases[i].q1, q2 = cases[i].q2;
         nt_dual got = nt_layer_dual(l, q1, q2, cases[i].q12), other = nt_layer_dual(l, q2, q1, cases[i].q12);
         double ek = fabs(got.k - cases[i].k) / cases[i].scale, ed = fabs(got.kdot - cases[i].kdot) / cases[i].slope;
-        double apart = fmax(fabs(other.k - got.k) / cases[i].scale, fabs(other.kdot - got.kdot) / cases[i].slope), e = fmax(apart, fmax(ek, ed));
+        double apart = fmax(fabs(other.k - got.k) / cases[i].scale, fabs(other.kdot - got.kdot) / cases[i].slope);
+        double e = fmax(apart, fmax(ek, ed));
         int huge = fmin(q1, q2) > 1e7;
         worst[huge] = fmax(worst[huge], e);
-        if (!(e <= (huge ? 1e-9 : 1e-12))) tap_note("hinges %d, q %g %g %.12g: %.15g %.15g, errors %.1e %.1e, exchanged %.1e", cases[i].n, q1, q2, cases[i].q12, got.k, got.kdot, ek, ed, apart);
+        if (!(e <= (huge ? 1e-9 : 1e-12)))
+            tap_note("hinges %d, q %g %g %.12g: %.15g %.15g, errors %.1e %.1e, exchanged %.1e", cases[i].n, q1, q2, cases[i].q12, got.k,
+                     got.kdot, ek, ed, apart);
     }
-    tap_ok(worst[0] <= 1e-12 && worst[1] <= 1e-9, "hinges very near and very far: to %.1e, %.1e where both variances are huge", worst[0], worst[1]);
-    nt_layer *l = nt_piecewise_linear_layer(t, 2, hard_tanh + 1, hard_tanh + 3, 0), *one = nt_piecewise_linear_layer(t, 1, straight + 1, hard_tanh + 3, 0.5);
-    nt_dual none = nt_layer_dual(l, 0, 0, 0), half = nt_layer_dual(one, 0, 4, 0);
+    tap_ok(worst[0] <= 1e-12 && worst[1] <= 1e-9, "hinges very near and very far: to %.1e, %.1e where both variances are huge", worst[0],
+           worst[1]);
+}
+
+static void test_few_and_many_hinges(nt_tape *t) {
+    static const double at = 0.7, slopes[] = { 0, 1 };
+    nt_layer *l = nt_piecewise_linear_layer(t, 2, hard_tanh + 1, hard_tanh + 3, 0);
+    nt_layer *one = nt_piecewise_linear_layer(t, 1, &at, slopes, 0.5);
+    nt_dual none = nt_layer_dual(l, 0, 0, 0), half = nt_layer_dual(one, 0, 4, 0), both = nt_layer_dual(one, 4, 4, 0);
     double many[16 + 17], apart = 0; // points at which nothing changes, and the same function
     for (int k = 0; k < 16; k++) many[k] = k < 15 ? -3 + 0.25 * k : 1.5;
     for (int k = 0; k < 17; k++) many[16 + k] = bent[5 + (k > 4) + (k > 10) + (k > 13) + (k > 15)];
     nt_layer *full = nt_piecewise_linear_layer(t, 16, many, many + 16, 0.2), *few = nt_piecewise_linear_layer(t, 4, bent + 1, bent + 5, 0.2);
     for (int c = 0; c < CORRELATIONS; c++) {
-        nt_dual a = nt_layer_dual(full, 1.3, 0.7, correlations[c] * sqrt(1.3 * 0.7)), b = nt_layer_dual(few, 1.3, 0.7, correlations[c] * sqrt(1.3 * 0.7));
+        double q12 = correlations[c] * sqrt(1.3 * 0.7);
+        nt_dual a = nt_layer_dual(full, 1.3, 0.7, q12), b = nt_layer_dual(few, 1.3, 0.7, q12);
         apart = fmax(apart, fmax(fabs(a.k - b.k), fabs(a.kdot - b.kdot)));
     }
     tap_ok(apart < 1e-14, "16 points, 12 of which are none: to %.1e", apart);
     tap_ok(none.k == 0 && none.kdot == 1, "without variance: f(0) and f'(0)");
-    tap_ok(fabs(half.kdot) == 0 && fabs(half.k - 0.5 * nt_layer_dual(one, 4, 4, 0).k / sqrt(nt_layer_dual(one, 4, 4, 0).k)) < 1e-15, "of one: f(0) E f(v)");
+    tap_ok(half.kdot == 0 && fabs(half.k - 0.5 * sqrt(both.k)) < 1e-15, "of one: f(0) E f(v)"); // both.k: (E f(v))^2
 }
 
 static int says(nt_tape *t, const char *text) {
@@ -686,6 +700,7 @@ int main(void) {
     test_scales(t);
     test_named(t);
     test_far_hinges(t);
+    test_few_and_many_hinges(t);
     test_errors(t);
     tap_ok(!nt_error(t), "no error is left: %s", nt_error(t) ? nt_error(t) : "none");
     nt_tape_close(t);

@@ -507,8 +507,8 @@ static int wish_take(void *user, const nt_kernel_unit *u) {
 }
 static int wish_asked(void *user) { return ((wish *)user)->w.units >= ((wish *)user)->at; }
 
-// A wish to stop that comes up in the midst of a block is met there: after one more batch of units at most (of one worker: one unit). Rows before that
-// block's first stand; the others computed later complete the same bits.
+// A wish to stop that comes up in the midst of a block is met there: after one more batch of units at most (of one worker: one unit). Rows
+// before that block's first stand; the others computed later complete the same bits.
 static void stops_within(const net_row *r, int workers) {
     static wish x;
     crew c;
@@ -518,7 +518,7 @@ static void stops_within(const net_row *r, int workers) {
     if (workers > 1) desc.parallel = crew_parallel(&c);
     if (!problem_open(&p, r, NT_F32, 1, &desc)) return;
     result whole = result_new(&p), part = result_new(&p);
-    int good = compute(&p, whole) == NT_OK, most = workers > 1 ? 33 : 2;
+    int good = compute(&p, whole) == NT_OK, most = workers > 1 ? 33 : 2; // 33: the NTI_COV_SLOTS units of a batch, and one
     CLEAR(x), x.at = INT64_MAX, p.d.sink.take = wish_take, p.d.sink.user = &x, p.d.cancel.asked = wish_asked, p.d.cancel.user = &x;
     good &= compute(&p, part) == NT_OK;
     int64_t units = x.w.units, each = units / x.w.blocks, cut = 0;
@@ -849,7 +849,7 @@ static void close_kernel(const char *net, int rank, const int64_t *size, close_m
 
 static void close_net(const char *net, int rank, const int64_t *size, close_maker *make, double limit) {
     static double right[2][CLOSE * CLOSE], k[2][CLOSE * CLOSE];
-    double worst[2] = { 0, 0 };
+    double worst[2] = { 0, 0 }; // NNGP, NTK
     close_kernel(net, rank, size, make, NT_F64, 0, right[0], right[1]);
     for (int two = 0; two < 2; two++) {
         close_kernel(net, rank, size, make, NT_F32, two, k[0], k[1]);
