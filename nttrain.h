@@ -7384,36 +7384,26 @@ static const NTI_T NTI_K(nti_relu_sine)[] = { 1.0f,           0.499996334f,  -0.
                                               -0.0359244980f, 0.0192699917f, -0.00737924548f, 0.00137794658f };
 
 // The rectifier's rule in about thirty instructions: images have millions of pairs of positions. Angles below 5e-4 drown in the rounding
-// of k; a pair of an image with itself does not come here.
-static NTI_INLINE NTI_V NTI_K(nti_relu_rule)(NTI_V k, const NTI_T *a, const NTI_T *b, int64_t pitch, NTI_V scale, NTI_V half, NTI_V *dot) {
-    NTI_V s1 = NTI_LOAD(a), s2 = NTI_LOAD(b), inverse = NTI_LOAD(a + pitch) * NTI_LOAD(b + pitch), size = NTI_K(nti_abs)(k);
-    NTI_V away = NTI_K(nti_most)(NTI_FMA(s1, s2, -size) * inverse, NTI_SPLAT(0));
-    away = NTI_CHOOSE(NTI_EQ(inverse, NTI_SPLAT(0)), NTI_SPLAT(1), away); // zero is at right angles to all
-    NTI_V near = 1 - away, root = NTI_K(nti_sqrt)(away);
-    NTI_V angle = root * NTI_K(nti_poly)(near, NTI_K(nti_relu_angle), 8), sine = root * NTI_K(nti_poly)(near, NTI_K(nti_relu_sine), 8);
-    angle = NTI_CHOOSE(NTI_LT(k, NTI_SPLAT(0)), NTI_SPLAT(3.14159265f) - angle, angle);
-    *dot = NTI_FMA(-scale, angle, half);
-    return NTI_FMA(scale * sine, s1 * s2, *dot * k);
-}
-
-// The same with half of E (u - v)^2 beside k, see nti_dual_from_apart and nti_apart_relu; away is their near, near the correlation.
-static NTI_INLINE NTI_V NTI_K(nti_relu_rule_apart)(NTI_V k, NTI_V *apart, int given, const NTI_T *a, const NTI_T *b, int64_t pitch,
-                                                   NTI_V scale, NTI_V half, NTI_V *dot) {
+// of k; a pair of an image with itself does not come here. apart, where it is not NULL, holds half of E (u - v)^2 if `given` and gets that
+// of the result, as in nti_dual_from_apart and nti_apart_relu; away is their near, near the correlation.
+static NTI_INLINE NTI_V NTI_K(nti_relu_rule)(NTI_V k, NTI_V *apart, int given, const NTI_T *a, const NTI_T *b, int64_t pitch, NTI_V scale,
+                                             NTI_V half, NTI_V *dot) {
     NTI_V s1 = NTI_LOAD(a), s2 = NTI_LOAD(b), inverse = NTI_LOAD(a + pitch) * NTI_LOAD(b + pitch), zero = NTI_SPLAT(0);
     NTI_V gap = s1 - s2, square = gap * gap * NTI_SPLAT(0.5), r = s1 * s2;
     NTI_V away = NTI_K(nti_most)(NTI_FMA(s1, s2, -NTI_K(nti_abs)(k)) * inverse, zero);
-    NTI_V rest = NTI_K(nti_most)(*apart - square, zero);
-    if (given) away = NTI_CHOOSE(NTI_LT(*apart, r * NTI_SPLAT(0.25)), rest * inverse, away);
-    away = NTI_CHOOSE(NTI_EQ(inverse, zero), NTI_SPLAT(1), away);
+    if (apart && given) away = NTI_CHOOSE(NTI_LT(*apart, r * NTI_SPLAT(0.25)), NTI_K(nti_most)(*apart - square, zero) * inverse, away);
+    away = NTI_CHOOSE(NTI_EQ(inverse, zero), NTI_SPLAT(1), away); // zero is at right angles to all
     NTI_V near = 1 - away, root = NTI_K(nti_sqrt)(away), turn = NTI_K(nti_poly)(near, NTI_K(nti_relu_angle), 8);
     NTI_V sine = NTI_K(nti_poly)(near, NTI_K(nti_relu_sine), 8), angle = root * turn;
-    NTI_V turned = NTI_FMA(half, away, -(scale * root) * NTI_FMA(-turn, near, sine));
-    NTI_V close = NTI_FMA(half, square, r * NTI_K(nti_most)(turned, zero));
     angle = NTI_CHOOSE(NTI_LT(k, zero), NTI_SPLAT(3.14159265f) - angle, angle);
     *dot = NTI_FMA(-scale, angle, half);
     NTI_V value = NTI_FMA(scale * root * sine, r, *dot * k);
-    NTI_V far = NTI_FMA(NTI_FMA(s1, s1, s2 * s2), half * NTI_SPLAT(0.5), -value);
-    *apart = NTI_CHOOSE(NTI_LT(zero, k), NTI_CHOOSE(NTI_LT(away, NTI_SPLAT(0.25)), close, far), far);
+    if (apart) {
+        NTI_V turned = NTI_FMA(half, away, -(scale * root) * NTI_FMA(-turn, near, sine));
+        NTI_V close = NTI_FMA(half, square, r * NTI_K(nti_most)(turned, zero));
+        NTI_V far = NTI_FMA(NTI_FMA(s1, s1, s2 * s2), half * NTI_SPLAT(0.5), -value);
+        *apart = NTI_CHOOSE(NTI_LT(zero, k), NTI_CHOOSE(NTI_LT(away, NTI_SPLAT(0.25)), close, far), far);
+    }
     return value;
 }
 
@@ -7422,10 +7412,10 @@ static void NTI_K(nti_relu_row)(const nti_plane_tail *r, const NTI_T *a, const N
     for (int64_t x = 0; x < n; x += NTI_W) {
         if (apart) {
             NTI_V e = NTI_LOAD(apart + x);
-            NTI_STORE(k + x, NTI_K(nti_relu_rule_apart)(NTI_LOAD(k + x), &e, r->given, a + x, b + x, r->pitch, scale, half, &dot));
+            NTI_STORE(k + x, NTI_K(nti_relu_rule)(NTI_LOAD(k + x), &e, r->given, a + x, b + x, r->pitch, scale, half, &dot));
             NTI_STORE(apart + x, e);
         } else
-            NTI_STORE(k + x, NTI_K(nti_relu_rule)(NTI_LOAD(k + x), a + x, b + x, r->pitch, scale, half, &dot));
+            NTI_STORE(k + x, NTI_K(nti_relu_rule)(NTI_LOAD(k + x), NULL, 0, a + x, b + x, r->pitch, scale, half, &dot));
         if (t) NTI_STORE(t + x, dot * NTI_LOAD(t + x));
     }
 }
@@ -7471,10 +7461,10 @@ static NTI_INLINE void NTI_K(nti_window_row)(const NTI_K(nti_window) * w, int ro
             if (apart) {
                 NTI_V e2 = NTI_COLUMN(w->apart, w->first + p + 2), e = scale * (e0 + e1 + e2);
                 e0 = e1, e1 = e2;
-                if (r) value = NTI_K(nti_relu_rule_apart)(value, &e, 1, s1 + at, s2 + at, r->pitch, relu, half, &dot);
+                if (r) value = NTI_K(nti_relu_rule)(value, &e, 1, s1 + at, s2 + at, r->pitch, relu, half, &dot);
                 NTI_STORE(apart + at, e);
             } else if (r)
-                value = NTI_K(nti_relu_rule)(value, s1 + at, s2 + at, r->pitch, relu, half, &dot);
+                value = NTI_K(nti_relu_rule)(value, NULL, 0, s1 + at, s2 + at, r->pitch, relu, half, &dot);
             NTI_STORE(k + at, value);
             if (!t) continue;
             NTI_V t2 = NTI_COLUMN(w->t, w->first + p + 2), tangent = NTI_FMA(scale, t0 + t1 + t2, NTI_FMA(mix, sum, shift_t));
