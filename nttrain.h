@@ -6917,7 +6917,7 @@ static const float NTI_K(nti_hinge_nodes)[][2] = {
 #define NTI_PHI0 NTI_C(0.39894228040143267794)              // 1 / sqrt(2 pi)
 
 // As seen by a deviation; at so many of them a hinge is far: it does not count.
-static NTI_INLINE NTI_HINGE NTI_K(nti_hinge_of)(double at, NTI_V s, NTI_V inverse) {
+static NTI_NOINLINE NTI_HINGE NTI_K(nti_hinge_of)(double at, NTI_V s, NTI_V inverse) {
     const NTI_T far = NTI_HINGE_FAR;
     const int count = (int)(sizeof NTI_K(nti_erf_poly) / sizeof(NTI_T)) - 1;
     NTI_V one = NTI_SPLAT(1), end = NTI_SPLAT(at > 0 ? far : at < 0 ? -far : 0), h = inverse * (NTI_T)at;
@@ -6944,7 +6944,7 @@ static NTI_INLINE NTI_V NTI_K(nti_hinge_weight)(const nti_dual *d, int i, NTI_V 
 
 // E f, E f' and the change of the slope by all hinges that are not far, of one variance. If s is small, `near`, what hinges change is added
 // to f near 0, and else to f far away, so that nothing cancels. `tilt` is twice what E f' loses by it.
-static NTI_INLINE void NTI_K(nti_hinge_means)(const nti_dual *d, NTI_V s, NTI_V inverse, NTI_V means[3]) {
+static NTI_NOINLINE void NTI_K(nti_hinge_means)(const nti_dual *d, NTI_V s, NTI_V inverse, NTI_V means[3]) {
     const double *at = d->coefficients, *slope = at + d->count;
     double most = 0, ends = (slope[0] + slope[d->count]) / 2, middle = ends, bend = slope[d->count] - slope[0], base = d->c;
     for (int i = 0; i < d->count; i++) {
@@ -6983,7 +6983,7 @@ static void NTI_K(nti_prepare_hinges)(const nti_dual *d, const NTI_T *q, NTI_T *
 }
 
 // U(h, z) + e(h) e(z) / 4: of the order of h z.
-static NTI_INLINE NTI_V NTI_K(nti_hinge_owen)(NTI_V h, NTI_V e, NTI_V z, NTI_V ez) {
+static NTI_NOINLINE NTI_V NTI_K(nti_hinge_owen)(NTI_V h, NTI_V e, NTI_V z, NTI_V ez) {
     NTI_V h2 = h * h, z2 = z * z, sum = NTI_SPLAT(0), half = NTI_SPLAT(-0.5), one = NTI_SPLAT(1);
     NTI_VI flat = NTI_LE(z2, h2);
     NTI_V large = NTI_MOST(NTI_CHOOSE(flat, h2, z2), NTI_DUAL_MIN), small = NTI_CHOOSE(flat, z2, h2), ratio = small / large;
@@ -7008,7 +7008,8 @@ static NTI_INLINE NTI_V NTI_K(nti_hinge_join)(NTI_HINGE a, NTI_HINGE b, NTI_V ne
     NTI_V j = NTI_FMA(a.h * b.h, turn + i, rest - near * i) + NTI_FMA(a.rest, ea, b.rest * eb) * quarter;
     return NTI_FMA(first, NTI_SPLAT(NTI_PHI0 / 2), NTI_FMA(g - p, NTI_SPLAT(NTI_TURN), j));
 }
-static NTI_INLINE NTI_V NTI_K(nti_hinge_pair)(NTI_HINGE a, NTI_HINGE b, NTI_V near, NTI_V w, NTI_V turn, NTI_V *dot) {
+static NTI_NOINLINE NTI_V NTI_K(nti_hinge_pair)(const NTI_HINGE *one, const NTI_HINGE *two, NTI_V near, NTI_V w, NTI_V turn, NTI_V *dot) {
+    const NTI_HINGE a = *one, b = *two;
     const NTI_V most = NTI_SPLAT(sizeof(NTI_T) == 8 ? 1e100 : 1e18), wide = NTI_MOST(w, NTI_SPLAT(sizeof(NTI_T) == 8 ? 1e-150 : 1e-30));
     NTI_V apart = a.h - b.h, far = apart / wide;
     NTI_V za = NTI_K(nti_clamp)((a.h * near - apart) / wide, -most, most), zb = NTI_K(nti_clamp)((b.h * near + apart) / wide, -most, most);
@@ -7038,7 +7039,7 @@ static void NTI_K(nti_pair_hinges)(const nti_dual *d, NTI_T *k, NTI_T *t, const 
                 NTI_V both = weight * NTI_K(nti_hinge_weight)(d, j, b.e);
                 if (!NTI_K(nti_any)(NTI_LT(zero, NTI_ABS(both)))) continue;
                 b.h = NTI_K(nti_hinge_flip)(b.h, p.k), b.e = NTI_K(nti_hinge_flip)(b.e, p.k), b.rest = NTI_K(nti_hinge_flip)(b.rest, p.k);
-                sum = NTI_FMA(both, NTI_K(nti_hinge_pair)(a, b, near, w, turn, &dot), sum), slope = NTI_FMA(both, dot, slope);
+                sum = NTI_FMA(both, NTI_K(nti_hinge_pair)(&a, &b, near, w, turn, &dot), sum), slope = NTI_FMA(both, dot, slope);
             }
         }
         NTI_V both = NTI_LOAD(x + 4 * pitch) * NTI_LOAD(y + 4 * pitch), means = NTI_LOAD(x + 3 * pitch) * NTI_LOAD(y + 3 * pitch);
